@@ -1,0 +1,69 @@
+# A menu. meson and ninja build, scripts/ do the work; there is no compile rule here.
+.PHONY: help setup build test demo sim bench fuzz mutants cov lint format ci clean
+SEEDS ?= 1..1000
+T ?= 60
+BUILD_SETUP = @scripts/setup build
+ALL_SETUP = @scripts/setup all
+
+help:
+	@echo 'make build             the program, build/pelago'
+	@echo 'make test              set up, build, run every quick test'
+	@echo 'make demo              watch a simulated cluster break and recover'
+	@echo 'make sim SEEDS=1..1000 simulate these seeds; SEED=7 one of them with its trace'
+	@echo 'make bench             speed and scale of the simulator, as JSON'
+	@echo 'make fuzz T=60         fuzz each target for T seconds'
+	@echo 'make mutants           prove that the simulator finds every planted fault'
+	@echo 'make cov               branch coverage of wire, core and store'
+	@echo 'make lint              layers, purity, format, clang-tidy, shellcheck, length table'
+	@echo 'make format            rewrite the sources as clang-format wants them'
+	@echo 'make ci                all of it, as CI does (about ten minutes)'
+	@echo 'make setup             install what all of these need (Debian, Ubuntu)'
+	@echo 'make clean             remove every build folder'
+
+setup:
+	$(ALL_SETUP)
+
+build:
+	$(BUILD_SETUP)
+	@scripts/build.sh release
+
+test:
+	$(BUILD_SETUP)
+	@scripts/test.sh release
+	@scripts/sim.sh recorded
+	@scripts/sim.sh 1..40
+
+demo: build
+	@scripts/demo.sh
+
+sim: build
+	@$(if $(SEED),build/pelago sim --seed $(SEED) --trace,scripts/sim.sh $(SEEDS))
+
+bench: build
+	@build/pelago sim --bench
+
+fuzz:
+	$(ALL_SETUP)
+	@scripts/fuzz.sh $(T)
+
+mutants:
+	$(BUILD_SETUP)
+	@scripts/mutants.sh
+
+cov:
+	$(ALL_SETUP)
+	@scripts/cov.sh
+
+lint:
+	$(ALL_SETUP)
+	@scripts/lint.sh
+
+format:
+	$(ALL_SETUP)
+	@find src tests -name '*.[ch]' | xargs clang-format -i
+
+ci:
+	@.ci/run
+
+clean:
+	rm -rf build build-*

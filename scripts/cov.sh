@@ -1,0 +1,18 @@
+#!/bin/bash
+# scripts/cov.sh [MINIMUM] - branch coverage of wire, core and store by the tests and a few simulated seeds.
+#
+# Fails under MINIMUM percent (default 95). An assertion is no branch, and a line that says PL_DEFENSIVE is left
+# out: it guards against what cannot happen. build-cov/html/index.html shows every line.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+minimum=${1:-95}
+scripts/build.sh cov
+find build-cov -name '*.gcda' -delete
+code=0
+mkdir -p build-cov/html
+scripts/test.sh cov || code=1
+BINARY=build-cov/pelago scripts/sim.sh "${COV_SEEDS:-1..40}" || code=1
+gcovr --root . --object-directory build-cov build-cov/src --filter 'src/(wire|core|store)/' \
+    --exclude-unreachable-branches --exclude-branches-by-pattern '.*PL_DEFENSIVE.*' \
+    --branches --fail-under-branch "$minimum" --html-details build-cov/html/index.html --print-summary --txt || code=1
+exit $code

@@ -1,0 +1,61 @@
+#!/bin/bash
+# scripts/sim.sh A..B [OPTION...]     simulate these seeds on all cores; further options go to `pelago sim`
+# scripts/sim.sh recorded [OPTION...] every seed of tests/sim/seeds.txt: those that ever failed
+# scripts/sim.sh fresh N [OPTION...]  N seeds nobody has tried; which ones is printed
+#
+# BINARY=build-hooks/pelago runs another build. The last line counts seeds.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+binary=${BINARY:-build/pelago}
+jobs=${JOBS:-$(nproc)}
+[ -x "$binary" ] || { echo "$binary is missing: run make build first" >&2; exit 1; }
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+
+what=${1:?usage: scripts/sim.sh A..B | recorded | fresh N}
+shift
+ranges=()
+if [ "$what" = recorded ]; then
+    # The first word of a line is the seed; the rest says what it found.
+    mapfile -t ranges < <(sed -n 's/^\([0-9][0-9]*\).*/\1..\1/p' tests/sim/seeds.txt)
+else
+    if [ "$what" = fresh ]; then
+        total=${1:?usage: scripts/sim.sh fresh N}
+        shift
+        # From the clock, so that every run looks elsewhere; a seed that fails is recorded and stays.
+        first=$(($(date +%s) * 1000))
+    else
+        first=${what%%..*}
+        total=$((${what##*..} - first + 1))
+    fi
+    echo "seeds $first..$((first + total - 1))"
+    share=$(((total + jobs - 1) / jobs))
+    for ((from = first; from < first + total; from += share)); do
+        to=$((from + share - 1))
+        ranges+=("$from..$((to < first + total ? to : first + total - 1))")
+    done
+fi
+
+run_range() {
+    local range=$1 code=0
+    shift
+    "$binary" sim --seeds "$range" "$@" >"$logs/$range" 2>&1 || code=$?
+    if [ $code -eq 0 ]; then
+        tail -n 1 "$logs/$range"
+        echo $((${range##*..} - ${range%%..*} + 1)) >"$logs/passed.$range"
+    else
+        echo "exit $code for seeds $range:"
+        tail -n 30 "$logs/$range"
+        touch "$logs/failed.$range"
+    fi
+}
+export -f run_range
+export binary logs
+if [ ${#ranges[@]} -gt 0 ]; then
+    printf '%s\n' "${ranges[@]}" | xargs -P "$jobs" -I{} bash -c 'run_range "$@"' - {} "$@"
+fi
+# A range stops at its first failure; what it had not reached counts neither way.
+passed=$(find "$logs" -name 'passed.*' -exec cat {} + | awk '{ n += $1 } END { print n + 0 }')
+failed=$(find "$logs" -name 'failed.*' | wc -l)
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,23 @@
+/* base/alloc.h - the one way to get memory outside the pure layers (Lua's realloc shape).
+ *
+ * Passing the allocator in lets tests count and fail it. Sizes are the caller's; old_bytes is given back on free.
+ */
+#ifndef PL_BASE_ALLOC_H
+#define PL_BASE_ALLOC_H
+
+#include <stddef.h>
+
+struct pl_alloc {
+    /* new_bytes == 0 frees and returns NULL; otherwise NULL means failure and the old block stays valid. */
+    void *(*resize)(void *user, void *block, size_t old_bytes, size_t new_bytes);
+    void *user;
+};
+
+/* malloc and free. */
+struct pl_alloc pl_alloc_system(void);
+
+/* Zeroed memory for count x size bytes, or NULL when it fails or the product overflows. */
+void *pl_alloc_zero(const struct pl_alloc *a, size_t count, size_t size);
+void pl_alloc_free(const struct pl_alloc *a, void *block, size_t bytes);
+
+#endif
