@@ -1,0 +1,159 @@
+/* core/syncer_close.c - the end of the budget: one closing round per fragment takes everyone's remainder.
+ *
+ * The home shard closes when the token clock reaches the budget and tells every learner to stop. Any shard closes
+ * when most of its live learners, and at least K, carry the "finishing" flag: so the other shards learn of it, and a
+ * home shard that crashed after saying FINISH. A closing round pulls everybody who is here, ignores K and lasts until
+ * all have answered or its deadline. When every fragment is closed that fact is made durable; then each learner that
+ * has every version is dismissed.
+ */
+#include "core/syncer_int.h"
+
+#include "base/check.h"
+
+#define CLOSING_NS_MIN (10 * PL_SEC)
+#define CLOSING_NS_MAX (600 * PL_SEC)
+
+static bool budget_reached(const struct pl_syncer *s)
+{
+    if (is_home(s) && pl_sync_clock(s) >= s->manifest->token_budget)
+        return true;
+    return s->finishing >= pl_max32(s->quorum, s->live / 2 + 1);
+}
+
+void pl_sync_maybe_close(struct pl_syncer *s, struct pl_sync_fxs *out)
+{
+    if (s->phase != PL_PHASE_RUNNING || !s->listening || !budget_reached(s))
+        return;
+    s->phase = PL_PHASE_CLOSING;
+    s->tick += s->period; /* past every round that was asked for ahead of time: a closing round is none of them */
+    s->finish_cursor = 0;
+    s->closing_from_ns = s->live > 0 ? s->now : s->now + CLOSING_NS_MIN; /* after a restart they need time to return */
+    TRACE(out, CLOSING, pl_sync_clock(s), s->tick);
+    for (uint32_t m = 0; m < s->learners_max; m++)
+        pl_heap_remove(&s->pulls, m);
+}
+
+static void tell_finish(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out)
+{
+    struct learner *l = &s->learners[m];
+    if (l->state != LEARNER_LIVE || l->told_finish || !is_home(s))
+        return;
+    l->told_finish = true;
+    pl_sync_send(out, l->control, &(struct pl_msg){.type = PL_MSG_FINISH});
+}
+
+static bool tell_finish_some(struct pl_syncer *s, struct pl_sync_fxs *out)
+{
+    if (s->finish_cursor >= s->learners_max)
+        return false;
+    while (s->finish_cursor < s->learners_max && out->max - out->count > 2 * s->fragment_count + 8)
+        tell_finish(s, s->finish_cursor++, out);
+    return true;
+}
+
+static uint64_t closing_ns(const struct pl_syncer *s)
+{
+    return pl_clamp64((uint64_t)s->period * s->interval, CLOSING_NS_MIN, CLOSING_NS_MAX);
+}
+
+static void begin_closing_round(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *out)
+{
+    struct fragment *fr = &s->fragments[f];
+    if (fr->state != ROUND_IDLE)
+        pl_sync_void_round(s, f, out);
+    s->tick++;
+    fr->round = PL_ROUND(s->epoch, s->tick);
+    fr->round_tick = s->tick;
+    fr->state = ROUND_OPEN;
+    fr->closing = true;
+    fr->due_ns = s->now;
+    fr->grace_until_ns = s->now + closing_ns(s);
+    pl_heap_set(&s->timers, pl_sync_grace_timer(s, f), fr->grace_until_ns);
+    s->closing_open++;
+    for (uint32_t i = 0; i < s->known; i++)
+        if (s->learners[s->by_identity[i]].state == LEARNER_LIVE)
+            pl_sync_pull_closing(s, s->by_identity[i], f, out);
+    TRACE(out, DUE, fr->number, fr->round, fr->held, fr->waiting);
+    pl_sync_consider(s, f, out);
+}
+
+/* A learner that comes while closing rounds are on is asked too. Its WELCOME may be older than the end. */
+void pl_sync_joined_late(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out)
+{
+    if (s->phase == PL_PHASE_CLOSING)
+        tell_finish(s, m, out);
+    for (uint32_t f = 0; f < s->fragment_count; f++)
+        if (s->fragments[f].closing && s->fragments[f].state == ROUND_OPEN)
+            pl_sync_pull_closing(s, m, f, out);
+    pl_sync_release_if_complete(s, m, out);
+}
+
+void pl_sync_fragment_closed(struct pl_syncer *s, uint32_t f)
+{
+    struct fragment *fr = &s->fragments[f];
+    pl_assert(fr->closing && fr->state == ROUND_IDLE && s->closing_open > 0);
+    fr->closing = false;
+    fr->closed = true;
+    s->closing_open--;
+}
+
+void pl_sync_store_done(struct pl_syncer *s, struct pl_sync_fxs *out)
+{
+    s->done_seq = pl_sync_store(s, &s->done_again, &(struct pl_record){.type = PL_RECORD_DONE}, out);
+}
+
+/* A few closing rounds at a time; the next one when there is room and the fragment is not with the data plane. */
+static bool next_closing_round(struct pl_syncer *s, struct pl_sync_fxs *out)
+{
+    if (s->closing_open > s->overlap || s->closing_next == s->fragment_count || s->now < s->closing_from_ns)
+        return false;
+    const struct fragment *fr = &s->fragments[s->closing_next];
+    if (fr->state == ROUND_MERGING || fr->state == ROUND_STORING)
+        return false;
+    begin_closing_round(s, s->closing_next++, out);
+    return true;
+}
+
+uint64_t pl_sync_closing_due_ns(const struct pl_syncer *s)
+{
+    return s->phase == PL_PHASE_CLOSING && s->closing_from_ns > s->now ? s->closing_from_ns : PL_NEVER;
+}
+
+static void say_finished(struct pl_syncer *s, struct pl_sync_fxs *out)
+{
+    s->finished_said = true;
+    pl_sync_emit(out, PL_SYNC_FX_FINISHED);
+}
+
+bool pl_sync_closing_some(struct pl_syncer *s, struct pl_sync_fxs *out)
+{
+    if (s->phase == PL_PHASE_DONE && s->live == 0 && s->listening && !s->finished_said) {
+        say_finished(s, out);
+        return true;
+    }
+    if (s->phase != PL_PHASE_CLOSING)
+        return false;
+    if (tell_finish_some(s, out) || next_closing_round(s, out))
+        return true;
+    if (s->closing_next == s->fragment_count && s->closing_open == 0 && s->done_seq == 0 && !s->done_again) {
+        pl_sync_store_want(s, &s->done_again);
+        return true;
+    }
+    return false;
+}
+
+void pl_sync_done_stored(struct pl_syncer *s, struct pl_sync_fxs *out)
+{
+    s->phase = PL_PHASE_DONE;
+    TRACE(out, DONE, pl_sync_clock(s));
+    for (uint32_t m = 0; m < s->learners_max; m++)
+        pl_sync_release_if_complete(s, m, out);
+}
+
+void pl_sync_release_if_complete(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out)
+{
+    const struct learner *l = &s->learners[m];
+    if (s->phase != PL_PHASE_DONE || l->state != LEARNER_LIVE || l->behind != 0)
+        return;
+    pl_sync_drop_learner(s, m, PL_REASON_DONE, out, "%s", pl_reason_text(PL_REASON_DONE));
+}

@@ -1,0 +1,651 @@
+/* core/syncer_round.c - the life of a round: pull, push, quorum, grace, merge, store, publish.
+ *
+ *   IDLE --first pull--> GATHER --due tick--> OPEN --K pushes held--> GRACE --all in, or time--> MERGING
+ *        <--published-- STORING <--merged--------------------------------------------------------+
+ *   GATHER, OPEN, GRACE --superseded, or nobody left--> IDLE (void)
+ *
+ * A learner's push of a fragment goes NONE -> PULLED -> RECEIVING -> VERIFYING -> HELD -> MERGING -> NONE, and back
+ * to NONE from anywhere but MERGING. A push that is not in the merge is dropped, and nothing is lost by it: the work
+ * stays in the learner (I1, I5). `waiting` counts the live learners whose push may still come; a learner that dies,
+ * skips or breaks the protocol leaves it at once, so it can hold nobody up (I6).
+ */
+#include "core/syncer_int.h"
+
+#include "base/check.h"
+#include "core/grace.h"
+#include "wire/chunk.h"
+
+/* push_moves[from] has bit `to` set when the move is allowed. */
+static const uint8_t push_moves[PUSH_STATES] = {
+    [PUSH_NONE] = 1 << PUSH_PULLED,
+    [PUSH_PULLED] = 1 << PUSH_NONE | 1 << PUSH_RECEIVING,
+    [PUSH_RECEIVING] = 1 << PUSH_NONE | 1 << PUSH_VERIFYING,
+    [PUSH_VERIFYING] = 1 << PUSH_NONE | 1 << PUSH_HELD,
+    [PUSH_HELD] = 1 << PUSH_NONE | 1 << PUSH_MERGING,
+    [PUSH_MERGING] = 1 << PUSH_NONE,
+};
+
+static bool outstanding(uint8_t push)
+{
+    return push == PUSH_PULLED || push == PUSH_RECEIVING || push == PUSH_VERIFYING;
+}
+
+static bool has_buffer(uint8_t push)
+{
+    return push == PUSH_RECEIVING || push == PUSH_VERIFYING || push == PUSH_HELD;
+}
+
+static void uncount_cell(struct pl_syncer *s, uint32_t m, uint32_t f)
+{
+    struct cell *c = cell_of(s, m, f);
+    if (!c->counted)
+        return;
+    c->counted = 0;
+    pl_assert(s->fragments[f].waiting > 0);
+    s->fragments[f].waiting--;
+}
+
+static void move_push(struct pl_syncer *s, uint32_t m, uint32_t f, enum push_state to)
+{
+    struct cell *c = cell_of(s, m, f);
+    pl_assert((push_moves[c->push] & (1 << to)) != 0);
+    s->learners[m].pulls_out += (outstanding((uint8_t)to) ? 1u : 0u) - (outstanding(c->push) ? 1u : 0u);
+    c->push = (uint8_t)to;
+    if (!outstanding(c->push))
+        uncount_cell(s, m, f);
+}
+
+static void discard(struct pl_syncer *s, uint32_t m, uint32_t f, struct pl_sync_fxs *out)
+{
+    struct pl_sync_effect *fx = pl_sync_emit(out, PL_SYNC_FX_DISCARD);
+    fx->u.push.learner = m;
+    fx->u.push.fragment = s->fragments[f].number;
+    fx->u.push.round = cell_of(s, m, f)->round;
+}
+
+/* Back to NONE, freeing what the host holds for it. */
+static void forget_push(struct pl_syncer *s, uint32_t m, uint32_t f, struct pl_sync_fxs *out)
+{
+    struct cell *c = cell_of(s, m, f);
+    pl_assert(c->push != PUSH_MERGING);
+    if (c->push == PUSH_NONE)
+        return;
+    if (has_buffer(c->push))
+        discard(s, m, f, out);
+    if (c->push == PUSH_HELD)
+        s->fragments[f].held--;
+    move_push(s, m, f, PUSH_NONE);
+}
+
+void pl_sync_forget_pushes(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out)
+{
+    for (uint32_t f = 0; f < s->fragment_count; f++)
+        if (cell_of(s, m, f)->push != PUSH_MERGING)
+            forget_push(s, m, f, out);
+}
+
+/* A lost learner is not waited for; its partial pushes stay, in case it comes back in time. */
+void pl_sync_uncount(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out)
+{
+    for (uint32_t f = 0; f < s->fragment_count; f++) {
+        bool was = cell_of(s, m, f)->counted;
+        uncount_cell(s, m, f);
+        if (was)
+            pl_sync_consider(s, f, out);
+    }
+}
+
+/* ---- pull ---- */
+
+void pl_sync_void_round(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *out)
+{
+    struct fragment *fr = &s->fragments[f];
+    pl_assert(fr->state == ROUND_GATHER || fr->state == ROUND_OPEN || fr->state == ROUND_GRACE);
+    TRACE(out, VOID, fr->number, fr->round, fr->held);
+    for (uint32_t i = 0; i < s->known; i++)
+        forget_push(s, s->by_identity[i], f, out);
+    pl_assert(fr->waiting == 0 && fr->held == 0);
+    pl_heap_remove(&s->timers, pl_sync_grace_timer(s, f));
+    fr->state = ROUND_IDLE;
+    s->rounds_void++;
+}
+
+static bool busy(const struct fragment *fr)
+{
+    return fr->state == ROUND_MERGING || fr->state == ROUND_STORING;
+}
+
+/* Was asked and has not answered: it needs an earlier pull, or fewer. */
+static void too_slow(struct pl_syncer *s, uint32_t m, uint32_t f, struct pl_sync_fxs *out)
+{
+    const struct cell *c = cell_of(s, m, f);
+    if (c->counted)
+        pl_sync_lead_miss(s, m, c->pulled_ns, out);
+}
+
+static void begin_round(struct pl_syncer *s, uint32_t f, uint64_t tick, struct pl_sync_fxs *out)
+{
+    struct fragment *fr = &s->fragments[f];
+    if (fr->state != ROUND_IDLE) {
+        PL_MARK("syncer.superseded");
+        for (uint32_t i = 0; i < s->known; i++)
+            too_slow(s, s->by_identity[i], f, out);
+        pl_sync_void_round(s, f, out);
+    }
+    fr->state = ROUND_GATHER;
+    fr->round = PL_ROUND(s->epoch, tick);
+    fr->round_tick = tick;
+}
+
+static void send_pull(const struct pl_syncer *s, uint32_t m, uint32_t f, struct pl_sync_fxs *out)
+{
+    const struct fragment *fr = &s->fragments[f];
+    struct pl_msg msg = {.type = PL_MSG_PULL,
+                         .u.pull = {.fragment = fr->number, .round = fr->round, .base_version = fr->version}};
+    pl_sync_send(out, s->learners[m].control, &msg);
+}
+
+static void ask(struct pl_syncer *s, uint32_t m, uint32_t f, struct pl_sync_fxs *out)
+{
+    struct fragment *fr = &s->fragments[f];
+    struct cell *c = cell_of(s, m, f);
+    move_push(s, m, f, PUSH_PULLED);
+    c->round = fr->round;
+    c->pulled_ns = s->now;
+    c->counted = 1;
+    fr->waiting++;
+    s->learners[m].rounds_pulled++;
+    send_pull(s, m, f, out);
+    TRACE(out, PULL, fr->number, fr->round, s->learners[m].identity, fr->version);
+}
+
+/* Back in time: its pushes may still come. A PULL it has not answered may be lost with the old connection, so it is
+ * sent again; the learner ignores one it knows. */
+void pl_sync_recount(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out)
+{
+    for (uint32_t f = 0; f < s->fragment_count; f++) {
+        struct cell *c = cell_of(s, m, f);
+        if (!outstanding(c->push) || c->counted)
+            continue;
+        PL_MARK("syncer.back_in_round");
+        c->counted = 1;
+        s->fragments[f].waiting++;
+        if (c->push == PUSH_PULLED)
+            send_pull(s, m, f, out);
+    }
+}
+
+bool pl_sync_pull(struct pl_syncer *s, uint32_t m, uint32_t f, uint64_t tick, struct pl_sync_fxs *out)
+{
+    struct fragment *fr = &s->fragments[f];
+    struct learner *l = &s->learners[m];
+    struct cell *c = cell_of(s, m, f);
+    pl_assert(l->state == LEARNER_LIVE);
+    if (l->bulk == PL_NONE32 || l->pulls_out > pl_sync_overlap_eff(s, m) + 1)
+        return false;
+    if (busy(fr)) {
+        c->deferred = 1; /* asked once the version it must build on is out, if that is before the due tick */
+        fr->deferred_tick = tick;
+        return false;
+    }
+    if (c->acked != fr->version && c->sending != fr->version)
+        return false; /* still catching up */
+    if (fr->state == ROUND_IDLE || fr->round_tick != tick)
+        begin_round(s, f, tick, out);
+    if (c->push == PUSH_NONE)
+        ask(s, m, f, out);
+    return true;
+}
+
+void pl_sync_pull_closing(struct pl_syncer *s, uint32_t m, uint32_t f, struct pl_sync_fxs *out)
+{
+    if (cell_of(s, m, f)->push == PUSH_NONE)
+        ask(s, m, f, out);
+}
+
+static void pull_deferred(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *out)
+{
+    struct fragment *fr = &s->fragments[f];
+    uint64_t tick = fr->deferred_tick;
+    fr->deferred_tick = 0;
+    for (uint32_t i = 0; i < s->known; i++) {
+        uint32_t m = s->by_identity[i];
+        struct cell *c = cell_of(s, m, f);
+        if (c->deferred && tick > s->tick && s->learners[m].state == LEARNER_LIVE &&
+            s->phase == PL_PHASE_RUNNING) {
+            PL_MARK("syncer.deferred_pull");
+            pl_sync_deliver(s, m, f, 0, out); /* what the pull builds on goes first */
+            pl_sync_pull(s, m, f, tick, out);
+        }
+        c->deferred = 0;
+    }
+}
+
+/* ---- due, quorum, grace ---- */
+
+void pl_sync_due(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *out)
+{
+    struct fragment *fr = &s->fragments[f];
+    if (busy(fr)) {
+        PL_MARK("syncer.busy_at_due");
+        s->rounds_busy++;
+        fr->deferred_tick = 0;
+        TRACE(out, BUSY, fr->number, s->tick);
+        return;
+    }
+    if (fr->state != ROUND_GATHER || fr->round_tick != s->tick)
+        return; /* nobody was asked */
+    fr->state = ROUND_OPEN;
+    fr->due_ns = s->now;
+    TRACE(out, DUE, fr->number, fr->round, fr->held, fr->waiting);
+    pl_sync_consider(s, f, out);
+}
+
+static uint64_t overlap_of(const struct pl_syncer *s, uint32_t m)
+{
+    return pl_sync_overlap_eff(s, m);
+}
+
+static uint64_t grace_ns(struct pl_syncer *s)
+{
+    struct pl_grace_in in = {
+        .step_ns = s->interval,
+        .quorum_ns = s->quorum_wait.mean,
+        .sync_ns = s->sync_time.mean,
+        .overlap_steps = pl_max32((uint32_t)pl_sync_kth(s, s->quorum, overlap_of), s->overlap),
+        .gamma_ppm = s->manifest->gamma_ppm,
+    };
+    return pl_grace_ns(&in);
+}
+
+static void begin_grace(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *out)
+{
+    struct fragment *fr = &s->fragments[f];
+    pl_average_add(&s->quorum_wait, s->now - fr->due_ns);
+    uint64_t grace = pl_mutant(16) ? 3600 * PL_SEC : grace_ns(s);
+    fr->state = ROUND_GRACE;
+    fr->grace_until_ns = s->now + grace;
+    pl_heap_set(&s->timers, pl_sync_grace_timer(s, f), fr->grace_until_ns);
+    TRACE(out, QUORUM, fr->number, fr->round, fr->held, grace);
+}
+
+/* ---- merge ---- */
+
+/* The round goes on without this push. */
+static void leave_behind(struct pl_syncer *s, uint32_t m, uint32_t f, struct pl_sync_fxs *out)
+{
+    struct cell *c = cell_of(s, m, f);
+    struct learner *l = &s->learners[m];
+    too_slow(s, m, f, out);
+    if (l->control != PL_NONE32) {
+        struct pl_msg msg = {.type = PL_MSG_DROP, .u.drop = {s->fragments[f].number, c->round}};
+        pl_sync_send(out, l->control, &msg);
+    }
+    forget_push(s, m, f, out);
+}
+
+/* The learners whose pushes are in this state, by identity: the order of summation (I5). */
+static uint32_t list_contributors(struct pl_syncer *s, uint32_t f, enum push_state state)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->known; i++) {
+        uint32_t m = s->by_identity[pl_mutant(12) ? s->known - 1 - i : i];
+        const struct cell *c = cell_of(s, m, f);
+        const struct learner *l = &s->learners[m];
+        if (c->push != (uint8_t)state)
+            continue;
+        pl_assert(c->round == s->fragments[f].round && c->steps > 0);
+        s->contributors[n++] = (struct pl_contributor){.learner = m,
+                                                       .identity = l->identity,
+                                                       .incarnation = l->incarnation,
+                                                       .steps = c->steps,
+                                                       .tokens = c->tokens,
+                                                       .seen_tokens = l->tokens,
+                                                       .past_tokens = l->past_tokens,
+                                                       .unit = l->unit,
+                                                       .cursor = l->cursor};
+    }
+    s->contributors_used = n;
+    return n;
+}
+
+static void begin_merge(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *out)
+{
+    struct fragment *fr = &s->fragments[f];
+    pl_assert(fr->held > 0 && s->contributors_used == 0);
+    uint32_t n = list_contributors(s, f, PUSH_HELD);
+    pl_assert(n == fr->held || pl_mutant(4));
+    TRACE(out, MERGE, fr->number, fr->round, n, fr->version);
+    struct pl_sync_effect *fx = pl_sync_emit(out, PL_SYNC_FX_MERGE);
+    fx->u.merge.fragment = fr->number;
+    fx->u.merge.round = fr->round;
+    fx->u.merge.base_version = fr->version;
+    fx->u.merge.contributor_count = n;
+    fx->u.merge.contributors = s->contributors;
+    for (uint32_t i = 0; i < s->known; i++) {
+        uint32_t m = s->by_identity[i];
+        const struct cell *c = cell_of(s, m, f);
+        if (c->push == PUSH_HELD) {
+            TRACE(out, PART, fr->number, s->learners[m].identity, c->steps, c->tokens);
+            move_push(s, m, f, PUSH_MERGING);
+        } else if (c->push != PUSH_NONE) {
+            leave_behind(s, m, f, out);
+        }
+    }
+    pl_assert(fr->waiting == 0);
+    pl_heap_remove(&s->timers, pl_sync_grace_timer(s, f));
+    fr->held = 0;
+    fr->state = ROUND_MERGING;
+    fr->merge_ns = s->now;
+}
+
+/* A merge needs the step's contributor list; when that is taken, the next step does it, at the same time. */
+static void merge_when_free(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *out)
+{
+    if (s->contributors_used == 0)
+        begin_merge(s, f, out);
+    else
+        pl_heap_set(&s->timers, pl_sync_grace_timer(s, f), s->now);
+}
+
+/* A closing round waits for everybody who may still answer, up to its deadline; K does not matter. */
+static void consider_closing(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *out)
+{
+    struct fragment *fr = &s->fragments[f];
+    if (fr->waiting > 0 && s->now < fr->grace_until_ns && !(pl_mutant(19) && fr->held > 0))
+        return;
+    if (fr->held > 0) {
+        merge_when_free(s, f, out);
+        return;
+    }
+    pl_sync_void_round(s, f, out);
+    pl_sync_fragment_closed(s, f);
+}
+
+void pl_sync_consider(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *out)
+{
+    struct fragment *fr = &s->fragments[f];
+    if (fr->closing && fr->state == ROUND_OPEN) {
+        consider_closing(s, f, out);
+        return;
+    }
+    if (fr->state == ROUND_GRACE && fr->held < s->quorum) {
+        PL_MARK("syncer.quorum_lost");
+        fr->state = ROUND_OPEN;
+        pl_heap_remove(&s->timers, pl_sync_grace_timer(s, f));
+    }
+    if (fr->state == ROUND_OPEN && fr->held >= s->quorum)
+        begin_grace(s, f, out);
+    if (fr->state == ROUND_GRACE && (fr->waiting == 0 || s->now >= fr->grace_until_ns))
+        merge_when_free(s, f, out);
+}
+
+void pl_sync_grace_over(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *out)
+{
+    pl_assert(s->fragments[f].state == ROUND_GRACE || s->fragments[f].closing);
+    pl_sync_consider(s, f, out);
+}
+
+/* ---- the push ---- */
+
+static bool fragment_known(struct pl_syncer *s, uint32_t m, uint32_t number, const char *message,
+                           struct pl_sync_fxs *out)
+{
+    if (number < s->manifest->fragments.count && s->local_of[number] != PL_NONE32)
+        return true;
+    pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out, "%s.fragment is %u, which shard %u does not own", message,
+                         (unsigned)number, (unsigned)s->shard);
+    return false;
+}
+
+/* Was this round ever asked for? Rounds of the future were not; older ones are only late. How far the clock of an
+ * earlier life came is not known. */
+static bool round_past(const struct pl_syncer *s, uint64_t round)
+{
+    uint64_t epoch = pl_round_epoch(round);
+    return epoch < s->epoch || (epoch == s->epoch && pl_round_tick(round) <= s->tick + s->period);
+}
+
+static void late(struct pl_syncer *s, uint32_t m, const struct pl_msg_push *p, struct pl_sync_fxs *out)
+{
+    PL_MARK("syncer.late_push");
+    if (!round_past(s, p->round)) {
+        pl_sync_drop_learner(s, m, PL_REASON_WRONG_STATE, out, "PUSH.round %lu.%lu was never asked for",
+                             pl_round_epoch(p->round), pl_round_tick(p->round));
+        return;
+    }
+    if (cell_of(s, m, s->local_of[p->fragment])->last_merged == p->round)
+        return; /* sent again after a reconnect; it is in the version whose UPDATE is on its way */
+    TRACE(out, LATE, p->fragment, p->round, s->learners[m].identity);
+    struct pl_msg msg = {.type = PL_MSG_DROP, .u.drop = {p->fragment, p->round}};
+    pl_sync_send(out, s->learners[m].control, &msg);
+}
+
+static bool push_plausible(struct pl_syncer *s, uint32_t m, uint32_t f, const struct pl_msg_push *p,
+                           struct pl_sync_fxs *out)
+{
+    uint64_t most;
+    if (p->steps == 0) {
+        pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out, "PUSH.steps is 0, at least 1 is expected");
+        return false;
+    }
+    if (!pl_mul_overflow(p->steps, s->manifest->step_tokens_max, &most) && p->tokens > most) {
+        pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out,
+                             "PUSH.tokens is %lu in %lu steps, at most %lu a step are allowed", p->tokens, p->steps,
+                             s->manifest->step_tokens_max);
+        return false;
+    }
+    if (p->bytes == 0 || p->bytes > s->fragments[f].push_bytes_max) {
+        pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out, "PUSH.bytes is %lu, between 1 and %lu is expected",
+                             p->bytes, s->fragments[f].push_bytes_max);
+        return false;
+    }
+    return true;
+}
+
+static bool same_header(const struct cell *c, const struct pl_msg_push *p)
+{
+    return c->steps == p->steps && c->tokens == p->tokens && c->bytes == p->bytes && c->digest == p->digest;
+}
+
+static void accept_push(struct pl_syncer *s, uint32_t m, uint32_t f, const struct pl_msg_push *p,
+                        struct pl_sync_fxs *out)
+{
+    struct cell *c = cell_of(s, m, f);
+    if (!push_plausible(s, m, f, p, out))
+        return;
+    if (p->base_version != s->fragments[f].version && !pl_mutant(13)) {
+        PL_MARK("syncer.wrong_base");
+        leave_behind(s, m, f, out);
+        pl_sync_consider(s, f, out);
+        return;
+    }
+    c->steps = p->steps;
+    c->tokens = p->tokens;
+    c->bytes = p->bytes;
+    c->digest = p->digest;
+    c->mask = 0;
+    move_push(s, m, f, PUSH_RECEIVING);
+}
+
+void pl_sync_push(struct pl_syncer *s, uint32_t m, const struct pl_msg_push *p, struct pl_sync_fxs *out)
+{
+    if (!fragment_known(s, m, p->fragment, "PUSH", out))
+        return;
+    uint32_t f = s->local_of[p->fragment];
+    const struct cell *c = cell_of(s, m, f);
+    if (c->push == PUSH_NONE || c->round != p->round) {
+        late(s, m, p, out);
+    } else if (c->push == PUSH_PULLED) {
+        accept_push(s, m, f, p, out);
+    } else if (!same_header(c, p)) {
+        pl_sync_drop_learner(s, m, PL_REASON_WRONG_STATE, out, "PUSH of round %lu.%lu came twice and differs",
+                             pl_round_epoch(p->round), pl_round_tick(p->round));
+    } else {
+        PL_MARK("syncer.duplicate_push"); /* the first one counts */
+        if (pl_mutant(4) && c->push == PUSH_HELD) {
+            s->fragments[f].held++;
+            pl_sync_consider(s, f, out);
+        }
+    }
+}
+
+void pl_sync_data(struct pl_syncer *s, uint32_t m, const struct pl_msg_data *d, struct pl_sync_fxs *out)
+{
+    if (!fragment_known(s, m, d->fragment, "DATA", out))
+        return;
+    uint32_t f = s->local_of[d->fragment];
+    struct cell *c = cell_of(s, m, f);
+    if (c->push != PUSH_RECEIVING || c->round != d->id)
+        return; /* of a push we dropped */
+    if (d->index >= pl_chunk_count(c->bytes) || d->bytes.len != pl_chunk_len(c->bytes, d->index)) {
+        pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out,
+                             "DATA.index %u with %u bytes does not fit a push of %lu bytes", (unsigned)d->index,
+                             (unsigned)d->bytes.len, c->bytes);
+        return;
+    }
+    if ((c->mask >> d->index & 1) != 0)
+        return; /* sent again after a reconnect */
+    c->mask |= UINT64_C(1) << d->index;
+    bool complete = c->mask == pl_chunk_all(c->bytes);
+    struct pl_sync_effect *fx = pl_sync_emit(out, PL_SYNC_FX_KEEP);
+    fx->u.push.learner = m;
+    fx->u.push.fragment = d->fragment;
+    fx->u.push.round = c->round;
+    fx->u.push.bytes = c->bytes;
+    fx->u.push.index = d->index;
+    if (!complete)
+        return;
+    move_push(s, m, f, PUSH_VERIFYING);
+    fx = pl_sync_emit(out, PL_SYNC_FX_VERIFY);
+    fx->u.push.learner = m;
+    fx->u.push.fragment = d->fragment;
+    fx->u.push.round = c->round;
+    fx->u.push.bytes = c->bytes;
+    fx->u.push.digest = c->digest;
+}
+
+void pl_sync_skip(struct pl_syncer *s, uint32_t m, const struct pl_msg_skip *k, struct pl_sync_fxs *out)
+{
+    if (!fragment_known(s, m, k->fragment, "SKIP", out))
+        return;
+    uint32_t f = s->local_of[k->fragment];
+    struct cell *c = cell_of(s, m, f);
+    if (!outstanding(c->push) || c->round != k->round)
+        return;
+    forget_push(s, m, f, out);
+    pl_sync_consider(s, f, out);
+}
+
+void pl_sync_verified(struct pl_syncer *s, const struct pl_sync_event *ev, struct pl_sync_fxs *out)
+{
+    uint32_t m = ev->u.verified.learner;
+    uint32_t f = s->local_of[ev->u.verified.fragment];
+    pl_assert(m < s->learners_max && f != PL_NONE32);
+    struct cell *c = cell_of(s, m, f);
+    if (c->push != PUSH_VERIFYING || c->round != ev->u.verified.round)
+        return; /* the round went on without it */
+    struct learner *l = &s->learners[m];
+    if (!ev->u.verified.good) {
+        PL_MARK("syncer.bad_content");
+        forget_push(s, m, f, out);
+        if (l->control != PL_NONE32)
+            pl_sync_drop_learner(s, m, PL_REASON_BAD_CONTENT, out,
+                                 "the push of fragment %u does not match its digest or holds numbers that are not finite",
+                                 (unsigned)ev->u.verified.fragment);
+        pl_sync_consider(s, f, out);
+        return;
+    }
+    if (c->counted)
+        pl_sync_lead_hit(s, m, s->now - c->pulled_ns, out);
+    move_push(s, m, f, PUSH_HELD);
+    s->fragments[f].held++;
+    TRACE(out, HELD, ev->u.verified.fragment, c->round, l->identity, c->steps);
+    pl_sync_consider(s, f, out);
+}
+
+/* ---- merged, stored, published ---- */
+
+/* The contributors' pushes are done with; `merged` says whether they count. */
+static void settle_contributors(struct pl_syncer *s, uint32_t f, bool merged)
+{
+    for (uint32_t i = 0; i < s->known; i++) {
+        uint32_t m = s->by_identity[i];
+        struct cell *c = cell_of(s, m, f);
+        if (c->push != PUSH_MERGING)
+            continue;
+        move_push(s, m, f, PUSH_NONE);
+        if (!merged)
+            continue;
+        if (!pl_mutant(3))
+            c->last_merged = s->fragments[f].round;
+        s->learners[m].rounds_merged++;
+    }
+}
+
+void pl_sync_merged(struct pl_syncer *s, const struct pl_sync_event *ev, struct pl_sync_fxs *out)
+{
+    uint32_t f = s->local_of[ev->u.merged.fragment];
+    pl_assert(f != PL_NONE32);
+    struct fragment *fr = &s->fragments[f];
+    pl_assert(fr->state == ROUND_MERGING && fr->round == ev->u.merged.round);
+    if (!ev->u.merged.good) {
+        PL_MARK("syncer.merge_not_finite");
+        settle_contributors(s, f, false);
+        fr->state = ROUND_IDLE;
+        s->rounds_void++;
+        TRACE(out, VOID, fr->number, fr->round, 0);
+        if (fr->closing)
+            pl_sync_fragment_closed(s, f);
+        pull_deferred(s, f, out);
+        return;
+    }
+    fr->state = ROUND_STORING;
+    fr->new_digest = ev->u.merged.digest;
+    fr->new_bytes = ev->u.merged.update_bytes;
+    pl_sync_store_want(s, &fr->store_again);
+}
+
+void pl_sync_store_round(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *out)
+{
+    struct fragment *fr = &s->fragments[f];
+    struct pl_record r = {.type = PL_RECORD_ROUND,
+                          .fragment = fr->number,
+                          .round = fr->round,
+                          .version = fr->version + 1,
+                          .digest = fr->new_digest,
+                          .update_bytes = fr->new_bytes,
+                          .contributor_count = list_contributors(s, f, PUSH_MERGING),
+                          .contributors = s->contributors};
+    fr->store_seq = pl_sync_store(s, &fr->store_again, &r, out);
+    if (pl_mutant(1))
+        pl_sync_round_stored(s, f, out);
+}
+
+void pl_sync_round_stored(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *out)
+{
+    struct fragment *fr = &s->fragments[f];
+    pl_assert(fr->state == ROUND_STORING && !fr->store_again);
+    settle_contributors(s, f, true);
+    for (uint32_t i = 0; i < s->known; i++) {
+        uint32_t m = s->by_identity[i];
+        if (s->learners[m].state == LEARNER_LIVE && cell_of(s, m, f)->acked == fr->version)
+            s->learners[m].behind++;
+    }
+    pl_sync_ring_add(fr, fr->new_bytes, fr->digest);
+    fr->version++;
+    fr->digest = fr->new_digest;
+    fr->state = ROUND_IDLE;
+    fr->store_seq = 0;
+    s->rounds_merged++;
+    pl_average_add(&s->sync_time, s->now - fr->merge_ns);
+    struct pl_sync_effect *fx = pl_sync_emit(out, PL_SYNC_FX_PUBLISH);
+    fx->u.publish.fragment = fr->number;
+    fx->u.publish.version = fr->version;
+    fx->u.publish.oldest = fr->version - fr->ring_count;
+    TRACE(out, PUBLISH, fr->number, fr->version, fr->digest);
+    pl_sync_announce(s, f);
+    if (fr->closing)
+        pl_sync_fragment_closed(s, f);
+    pull_deferred(s, f, out);
+}
