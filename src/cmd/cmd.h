@@ -1,0 +1,11 @@
+/* cmd/cmd.h - the subcommands. stdout is data, stderr is for problems; exit codes: 0 good, 1 failed, 2 asked wrongly;
+ * `sim` adds 3 assertion, 4 liveness, 5 correctness. */
+#ifndef PL_CMD_CMD_H
+#define PL_CMD_CMD_H
+
+enum { PL_EXIT_OK = 0, PL_EXIT_FAILED = 1, PL_EXIT_USAGE = 2 };
+
+/* argv[0] is the subcommand's name. */
+int pl_cmd_sim(int argc, char **argv);
+
+#endif

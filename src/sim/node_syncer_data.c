@@ -1,0 +1,266 @@
+/* sim/node_syncer_data.c - a shard's tensors: contributions in, merges, updates out. See node_syncer.h. */
+#include "base/check.h"
+#include "base/hash.h"
+#include "optim/merge.h"
+#include "sim/codec.h"
+#include "sim/node_syncer.h"
+#include "wire/chunk.h"
+
+#include <string.h>
+
+enum { VERIFY_US = 200 };
+
+static uint32_t local_number(const struct pl_snode *s, uint32_t number)
+{
+    uint32_t i = number / s->options.manifest->shard_count; /* fragments are dealt out in turn (core/plan.h) */
+    pl_assert(i < s->fragment_count && s->fragments[i].number == number);
+    return i;
+}
+
+struct pl_shard_fragment *pl_snode_fragment(struct pl_snode *s, uint32_t number)
+{
+    return &s->fragments[local_number(s, number)];
+}
+
+static struct pl_push_buf *push_of(struct pl_snode *s, uint32_t learner, uint32_t fragment)
+{
+    pl_assert(learner < s->options.learners_max);
+    return &s->pushes[learner * s->fragment_count + local_number(s, fragment)];
+}
+
+static void free_push(struct pl_world *w, struct pl_push_buf *p)
+{
+    pl_alloc_free(&w->alloc, p->bytes, p->size);
+    *p = (struct pl_push_buf){0};
+}
+
+static size_t update_bytes(const struct pl_shard_fragment *f)
+{
+    return pl_sim_encoded_bytes(f->count);
+}
+
+/* bytes is owned by the ring from now on. */
+void pl_snode_set_ring(struct pl_world *w, struct pl_shard_fragment *f, uint64_t version, uint8_t *bytes)
+{
+    struct pl_ring_slot *slot = &f->ring[version % PL_RING_MAX];
+    pl_alloc_free(&w->alloc, slot->bytes, update_bytes(f));
+    *slot = (struct pl_ring_slot){bytes != NULL ? version : 0, bytes};
+}
+
+void pl_snode_reset_values(struct pl_world *w, struct pl_snode *s)
+{
+    for (uint32_t i = 0; i < s->fragment_count; i++) {
+        struct pl_shard_fragment *f = &s->fragments[i];
+        const float *origin = w->toy->origin + w->toy->fragment[f->number].first;
+        f->version = 0;
+        memcpy(f->theta, origin, f->count * sizeof(float));
+        memcpy(f->broadcast, origin, f->count * sizeof(float));
+        memset(f->momentum, 0, f->count * sizeof(float));
+        for (uint32_t k = 0; k < PL_RING_MAX; k++)
+            pl_snode_set_ring(w, f, k, NULL);
+        pl_alloc_free(&w->alloc, f->staged.update, update_bytes(f));
+        f->staged.update = NULL;
+        f->staged.active = false;
+    }
+    for (uint32_t i = 0; i < s->options.learners_max * s->fragment_count; i++)
+        free_push(w, &s->pushes[i]);
+    memset(s->doubtful, 0, sizeof s->doubtful);
+}
+
+void pl_snode_keep(struct pl_world *w, struct pl_snode *s, const struct pl_sync_effect *fx)
+{
+    struct pl_push_buf *p = push_of(s, fx->u.push.learner, fx->u.push.fragment);
+    pl_assert(s->delivering != NULL && s->delivering->type == PL_MSG_DATA);
+    const struct pl_msg_data *data = &s->delivering->u.data;
+    if (p->bytes == NULL) {
+        p->bytes = pl_world_zero(w, 1, fx->u.push.bytes);
+        if (p->bytes == NULL)
+            return;
+        p->size = fx->u.push.bytes;
+        p->round = fx->u.push.round;
+    }
+    pl_assert(p->round == fx->u.push.round && p->size == fx->u.push.bytes);
+    pl_assert(data->bytes.len == pl_chunk_len(p->size, fx->u.push.index));
+    memcpy(p->bytes + pl_chunk_offset(p->size, fx->u.push.index), data->bytes.data, data->bytes.len);
+}
+
+static void verified(struct pl_world *w, const struct pl_sim_ev *ev)
+{
+    struct pl_snode *s = &w->syncers[ev->who];
+    if (s->life != ev->life)
+        return;
+    uint32_t learner = (uint32_t)(ev->arg >> 33), fragment = (uint32_t)ev->arg;
+    pl_snode_step(w, s,
+                  &(struct pl_sync_event){.kind = PL_SYNC_EV_VERIFIED,
+                                          .now_ns = w->now_ns,
+                                          .u.verified = {.learner = learner,
+                                                         .fragment = fragment,
+                                                         .round = ev->more,
+                                                         .good = (ev->arg >> 32 & 1) != 0}});
+}
+
+void pl_snode_verify(struct pl_world *w, struct pl_snode *s, const struct pl_sync_effect *fx)
+{
+    uint32_t fragment = fx->u.push.fragment;
+    const struct pl_push_buf *p = push_of(s, fx->u.push.learner, fragment);
+    pl_assert(p->bytes != NULL && p->round == fx->u.push.round);
+    bool good = pl_hash64(p->bytes, p->size, 0) == fx->u.push.digest &&
+                pl_sim_decode(p->bytes, p->size, s->scratch, pl_snode_fragment(s, fragment)->count);
+    pl_world_at(w, &(struct pl_sim_ev){.at = w->now_ns + VERIFY_US * PL_US,
+                                       .fire = verified,
+                                       .who = s->shard,
+                                       .life = s->life,
+                                       .arg = (uint64_t)fx->u.push.learner << 33 | (uint64_t)good << 32 | fragment,
+                                       .more = fx->u.push.round});
+}
+
+void pl_snode_discard(struct pl_world *w, struct pl_snode *s, uint32_t learner, uint32_t fragment)
+{
+    free_push(w, push_of(s, learner, fragment));
+}
+
+/* The outer step on copies, and the update that brings a learner from the old broadcast value to the new one. */
+static bool stage(const struct pl_toy *t, struct pl_shard_fragment *f)
+{
+    struct pl_staged *g = &f->staged;
+    memcpy(g->theta, f->theta, f->count * sizeof(float));
+    memcpy(g->momentum, f->momentum, f->count * sizeof(float));
+    pl_outer_step(&t->outer, g->delta, f->count, g->momentum, g->theta);
+    for (uint32_t i = 0; i < f->count; i++)
+        g->broadcast[i] = g->theta[i] - f->broadcast[i];
+    if (!pl_all_finite(g->theta, f->count) || !pl_sim_encode(g->broadcast, f->count, g->update) ||
+        !pl_sim_decode(g->update, update_bytes(f), g->broadcast, f->count))
+        return false;
+    for (uint32_t i = 0; i < f->count; i++)
+        g->broadcast[i] = f->broadcast[i] + g->broadcast[i];
+    g->digest = pl_sim_digest(g->broadcast, f->count);
+    return pl_all_finite(g->broadcast, f->count);
+}
+
+static void merge_slices(struct pl_world *w, struct pl_snode *s, struct pl_shard_fragment *f, uint32_t count)
+{
+    const struct pl_toy *t = w->toy;
+    const struct pl_toy_fragment *tf = &t->fragment[f->number];
+    uint32_t at = 0;
+    for (uint32_t k = 0; k < tf->slice_count; k++) {
+        const struct pl_slice *slice = &t->slices[tf->slice_first + k];
+        uint32_t n = (uint32_t)(slice->row_count * t->tensors[slice->tensor].cols);
+        for (uint32_t i = 0; i < count; i++)
+            s->parts[i].delta = s->scratch + (size_t)i * t->largest + at;
+        pl_merge((enum pl_merge_mode)t->tensors[slice->tensor].merge, s->parts, count, n, s->share,
+                 f->staged.delta + at);
+        at += n;
+    }
+}
+
+static void merged(struct pl_world *w, const struct pl_sim_ev *ev)
+{
+    struct pl_snode *s = &w->syncers[ev->who];
+    if (s->life != ev->life)
+        return;
+    struct pl_shard_fragment *f = pl_snode_fragment(s, (uint32_t)ev->arg);
+    pl_snode_step(w, s,
+                  &(struct pl_sync_event){.kind = PL_SYNC_EV_MERGED,
+                                          .now_ns = w->now_ns,
+                                          .u.merged = {.fragment = f->number,
+                                                       .round = ev->more,
+                                                       .digest = f->staged.digest,
+                                                       .update_bytes = update_bytes(f),
+                                                       .good = f->staged.good}});
+}
+
+void pl_snode_merge(struct pl_world *w, struct pl_snode *s, const struct pl_sync_effect *fx)
+{
+    struct pl_shard_fragment *f = pl_snode_fragment(s, fx->u.merge.fragment);
+    struct pl_staged *g = &f->staged;
+    pl_assert(f->version == fx->u.merge.base_version);
+    g->active = true;
+    g->round = fx->u.merge.round;
+    g->tokens = 0;
+    if (g->update == NULL)
+        g->update = pl_world_zero(w, 1, update_bytes(f));
+    if (g->update == NULL)
+        return;
+    for (uint32_t i = 0; i < fx->u.merge.contributor_count; i++) {
+        const struct pl_contributor *c = &fx->u.merge.contributors[i];
+        struct pl_push_buf *p = push_of(s, c->learner, f->number);
+        pl_assert(p->bytes != NULL && p->round == g->round);
+        bool decoded = pl_sim_decode(p->bytes, p->size, s->scratch + (size_t)i * w->toy->largest, f->count);
+        pl_assert(decoded);
+        s->parts[i] = (struct pl_contribution){.tokens = c->tokens, .steps = c->steps};
+        g->tokens += c->tokens;
+        free_push(w, p);
+    }
+    merge_slices(w, s, f, fx->u.merge.contributor_count);
+    g->good = pl_all_finite(g->delta, f->count) && stage(w->toy, f);
+    pl_world_at(w, &(struct pl_sim_ev){.at = w->now_ns + w->o.merge_ns,
+                                       .fire = merged,
+                                       .who = s->shard,
+                                       .life = s->life,
+                                       .arg = f->number,
+                                       .more = g->round});
+}
+
+static void swap(float **a, float **b)
+{
+    float *t = *a;
+    *a = *b;
+    *b = t;
+}
+
+void pl_snode_publish(struct pl_world *w, struct pl_snode *s, const struct pl_sync_effect *fx)
+{
+    struct pl_shard_fragment *f = pl_snode_fragment(s, fx->u.publish.fragment);
+    struct pl_staged *g = &f->staged;
+    pl_assert(g->active && g->good && fx->u.publish.version == f->version + 1);
+    swap(&f->theta, &g->theta);
+    swap(&f->momentum, &g->momentum);
+    swap(&f->broadcast, &g->broadcast);
+    f->version++;
+    pl_snode_set_ring(w, f, f->version, g->update);
+    g->update = NULL;
+    g->active = false;
+    for (uint32_t i = 0; i < PL_RING_MAX; i++)
+        if (f->ring[i].version != 0 && f->ring[i].version < fx->u.publish.oldest)
+            pl_snode_set_ring(w, f, i, NULL);
+    w->result->merges++;
+    w->merged_value_tokens += g->tokens * f->count;
+    if (w->curve != NULL) {
+        double loss = 0;
+        for (uint32_t i = 0; i < w->o.shards; i++)
+            for (uint32_t k = 0; k < w->syncers[i].fragment_count; k++)
+                loss += pl_toy_fragment_loss(w->toy, w->syncers[i].fragments[k].number,
+                                             w->syncers[i].fragments[k].theta);
+        pl_curve_add(w->curve, (double)w->merged_value_tokens / w->toy->values, loss);
+    }
+}
+
+void pl_snode_free_outgoing(struct pl_world *w, struct pl_outgoing *o)
+{
+    pl_alloc_free(&w->alloc, o, sizeof *o + o->header.bytes);
+}
+
+/* The bytes of an update: the whole value, or the chain of encoded updates between two versions. */
+struct pl_outgoing *pl_snode_update(struct pl_world *w, struct pl_snode *s, const struct pl_msg_update *header)
+{
+    const struct pl_shard_fragment *f = pl_snode_fragment(s, header->fragment);
+    struct pl_outgoing *o = pl_world_zero(w, 1, sizeof *o + header->bytes);
+    if (o == NULL)
+        return NULL;
+    o->header = *header;
+    pl_assert(header->to_version == f->version);
+    if (header->from_version == PL_NONE64) {
+        pl_assert(header->bytes == (uint64_t)f->count * 4);
+        pl_sim_put_floats(o->payload, f->broadcast, f->count);
+        return o;
+    }
+    uint64_t at = 0;
+    for (uint64_t v = header->from_version + 1; v <= header->to_version; v++) {
+        const struct pl_ring_slot *slot = &f->ring[v % PL_RING_MAX];
+        pl_assert(slot->version == v && at + update_bytes(f) <= header->bytes);
+        memcpy(o->payload + at, slot->bytes, update_bytes(f));
+        at += update_bytes(f);
+    }
+    pl_assert(at == header->bytes);
+    return o;
+}
