@@ -13,6 +13,6 @@ mkdir -p build-cov/html
 scripts/test.sh cov || code=1
 BINARY=build-cov/pelago scripts/sim.sh "${COV_SEEDS:-1..40}" || code=1
 gcovr --root . --object-directory build-cov build-cov/src --filter 'src/(wire|core|store)/' \
-    --exclude-unreachable-branches --exclude-branches-by-pattern '.*PL_DEFENSIVE.*' \
+    --exclude-unreachable-branches --exclude-branches-by-pattern '.*(PL_DEFENSIVE|pl_assert).*' \
     --branches --fail-under-branch "$minimum" --html-details build-cov/html/index.html --print-summary --txt || code=1
 exit $code

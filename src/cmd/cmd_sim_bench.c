@@ -77,7 +77,7 @@ int pl_sim_scale(void)
             fprintf(stderr, "pelago sim: out of memory.\n");
             return PL_EXIT_FAILED;
         }
-        pl_scale_run(s, SCALE_EVENTS / 4); /* everybody has joined and settled */
+        pl_scale_run(s, SCALE_EVENTS / 4 + 50 * (uint64_t)sizes[i]); /* everybody has joined and settled */
         double began = seconds();
         uint64_t events = pl_scale_run(s, SCALE_EVENTS);
         double took = seconds() - began;

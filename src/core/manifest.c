@@ -66,7 +66,7 @@ uint64_t pl_manifest_digest(const struct pl_msg_manifest *m, uint8_t *scratch, s
     struct pl_msg msg = {.type = PL_MSG_MANIFEST, .u.manifest = *m};
     size_t len = pl_msg_encode(&msg, scratch, scratch_bytes);
     uint64_t digest = pl_hash64(scratch, len, 0);
-    return digest != 0 ? digest : 1; /* 0 means "none" in HELLO */
+    return PL_DEFENSIVE(digest != 0) ? digest : 1; /* 0 means "none" in HELLO */
 }
 
 uint32_t pl_manifest_shard_fragments(const struct pl_msg_manifest *m, uint32_t shard)

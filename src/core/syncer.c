@@ -201,7 +201,6 @@ static void stored_boot(struct pl_syncer *s, struct pl_sync_fxs *out)
     s->listening = true;
     pl_sync_emit(out, PL_SYNC_FX_LISTEN);
     TRACE(out, BOOT, s->epoch, s->tick, pl_sync_clock(s));
-    pl_sync_maybe_close(s, out);
 }
 
 static uint32_t fragment_of_seq(const struct pl_syncer *s, uint64_t seq)
@@ -322,6 +321,7 @@ uint64_t pl_syncer_deadline(const struct pl_syncer *s)
     uint64_t at = pl_heap_top_key(&s->timers);
     at = pl_min64(at, pl_sync_tick_due_ns(s));
     at = pl_min64(at, pl_sync_pull_due_ns(s));
+    at = pl_min64(at, pl_sync_agreed_ns(s));
     at = pl_min64(at, pl_sync_closing_due_ns(s));
     if (s->stores_wanted > 0)
         at = pl_min64(at, s->retry_ns);
@@ -339,7 +339,8 @@ static void boot(struct pl_syncer *s)
         s->epoch++;
     else
         s->epoch = 1;
-    s->tick_ns = s->rate_ns = s->now;
+    s->tick_ns = s->rate_ns = s->boot_ns = s->now;
+    s->agreed_ns = PL_NEVER;
     s->rate_tokens = pl_sync_clock(s);
     pl_sync_store_want(s, &s->boot_again);
 }
@@ -380,6 +381,7 @@ void pl_syncer_step(struct pl_syncer *s, const struct pl_sync_event *ev, struct 
     case PL_SYNC_EV_TIMEOUT:
         break;
     }
+    pl_sync_maybe_close(s, out);
     do_due_work(s, out);
 }
 

@@ -85,7 +85,7 @@ enum pl_sync_fx {
     PL_SYNC_FX_CLOSE,      /* send CLOSE (or REFUSE) with reason and text, then drop the connection */
     PL_SYNC_FX_KEEP,       /* put the chunk of the DATA message just delivered into the learner's push buffer */
     PL_SYNC_FX_VERIFY,     /* the push is complete: check digest and numbers, then say VERIFIED */
-    PL_SYNC_FX_DISCARD,    /* free the learner's push buffer for this fragment */
+    PL_SYNC_FX_DISCARD,    /* free the learner's push buffer for this fragment; its VERIFY is off: no VERIFIED follows */
     PL_SYNC_FX_MERGE,      /* combine these pushes in this order, free their buffers, say MERGED; do not commit */
     PL_SYNC_FX_STORE,      /* make this record (with the staged merge for ROUND) durable, then say STORED */
     PL_SYNC_FX_PUBLISH,    /* commit the staged merge: it is durable */

@@ -81,6 +81,7 @@ static uint64_t step_of(const struct pl_syncer *s, uint32_t m)
 void pl_sync_update_interval(struct pl_syncer *s)
 {
     uint64_t kth = pl_sync_kth(s, s->quorum, step_of);
+    s->interval_ns = s->now;
     if (kth != 0)
         s->interval = kth;
 }
@@ -177,6 +178,7 @@ void pl_sync_report(struct pl_syncer *s, uint32_t m, const struct pl_msg_report 
     struct learner *l = &s->learners[m];
     if (!report_plausible(s, m, r, out))
         return;
+    bool first = l->report_ns == 0; /* since it came */
     measure_step(s, l, r);
     count_reporter(s, l, r->steps - l->steps);
     s->clock_sum = pl_add_sat(s->clock_sum, r->tokens - l->tokens);
@@ -191,12 +193,18 @@ void pl_sync_report(struct pl_syncer *s, uint32_t m, const struct pl_msg_report 
         l->finishing = true;
         s->finishing++;
     }
-    if (s->interval == 0)
+    /* The next tick may be far away because the K-th learner seemed slow; a newcomer, or better measurements, change
+     * who is K-th. A few times an interval is often enough. Between ticks it only gets shorter: grace windows that
+     * were opened stay within it. */
+    if (s->interval == 0 || (first && l->step.mean < s->interval) || s->now - s->interval_ns >= s->interval / 8) {
+        uint64_t before = s->interval;
         pl_sync_update_interval(s);
+        if (before != 0)
+            s->interval = pl_min64(s->interval, before);
+    }
     if (l->steps > 0 && !pl_heap_has(&s->pulls, m) && s->phase == PL_PHASE_RUNNING)
         pl_sync_schedule(s, m, s->tick);
     tell_clock(s, m, out);
-    pl_sync_maybe_close(s, out);
 }
 
 /* ---- the tick ---- */
@@ -252,12 +260,18 @@ static uint32_t half_period(const struct pl_syncer *s)
     return pl_max32(s->period / 2, 1);
 }
 
+/* Always less than a period, also when that is one tick: a pull must not overtake the round before. */
+static uint64_t half_period_ns(const struct pl_syncer *s)
+{
+    return s->period * s->interval / 2;
+}
+
 /* From PULL to the push being here, with room for its usual spread; at most half a period. */
 uint64_t pl_sync_lead(const struct pl_syncer *s, uint32_t m)
 {
     const struct learner *l = &s->learners[m];
     uint64_t lead = l->lead.mean == 0 ? (uint64_t)s->overlap * s->interval : l->lead.mean + 2 * l->lead.dev;
-    return pl_min64(lead, half_period(s) * s->interval);
+    return pl_min64(lead, half_period_ns(s));
 }
 
 uint32_t pl_sync_overlap_eff(const struct pl_syncer *s, uint32_t m)
@@ -281,7 +295,7 @@ void pl_sync_lead_hit(struct pl_syncer *s, uint32_t m, uint64_t took_ns, struct 
 {
     struct learner *l = &s->learners[m];
     pl_average_add(&l->lead, took_ns);
-    if (l->stride == 1 || took_ns > half_period(s) * s->interval / 2)
+    if (l->stride == 1 || took_ns > half_period_ns(s) / 2)
         return;
     l->good_rounds++;
     if (l->good_rounds >= pl_max32(l->good_needed, GOOD_ROUNDS_MIN))
@@ -296,7 +310,7 @@ void pl_sync_lead_miss(struct pl_syncer *s, uint32_t m, uint64_t pulled_ns, stru
     uint64_t waited = s->now - pulled_ns;
     pl_average_add(&l->lead, waited + waited / 4 + s->interval / 4);
     l->good_rounds = 0;
-    bool full = pl_sync_lead(s, m) >= half_period(s) * s->interval;
+    bool full = pl_sync_lead(s, m) >= half_period_ns(s);
     if (!full || pulled_ns < l->stride_ns || l->stride == PL_STRIDE_MAX)
         return;
     PL_MARK("syncer.stride_up");
@@ -312,14 +326,16 @@ static uint64_t virtual_now(const struct pl_syncer *s)
     return (s->tick << PL_TICK_BITS) + pl_mul_div(into, PL_TICK_ONE, s->interval);
 }
 
-/* The first round after a tick that this learner takes part in; its pull goes out one lead before. */
+/* The first round after a tick that this learner takes part in; its pull goes out one lead before. With a stride, its
+ * fragments are spread over the cycles, so that it is asked evenly and a better link is noticed soon. */
 void pl_sync_schedule(struct pl_syncer *s, uint32_t m, uint64_t after_tick)
 {
     struct learner *l = &s->learners[m];
     uint64_t due = pl_max64(after_tick, s->tick) + 1;
+    uint64_t apart = pl_max32(l->stride / s->fragment_count, 1);
     for (;; due++) {
         uint32_t f = s->due_fragment[due % s->period];
-        if (f != PL_NONE32 && ((due / s->period + f) & (l->stride - 1)) == 0)
+        if (f != PL_NONE32 && ((due / s->period + f * apart) & (l->stride - 1)) == 0)
             break;
     }
     uint64_t lead = s->interval == 0 ? 0 : pl_mul_div(pl_sync_lead(s, m), PL_TICK_ONE, s->interval);

@@ -1,8 +1,9 @@
 /* core/syncer_close.c - the end of the budget: one closing round per fragment takes everyone's remainder.
  *
  * The home shard closes when the token clock reaches the budget and tells every learner to stop. Any shard closes
- * when most of its live learners, and at least K, carry the "finishing" flag: so the other shards learn of it, and a
- * home shard that crashed after saying FINISH. A closing round pulls everybody who is here, ignores K and lasts until
+ * when most of its live learners carry the "finishing" flag: so the other shards learn of it, and a home shard that
+ * crashed after saying FINISH. Fewer than K of them, or a shard that has just started, must see it last for a while:
+ * the first peer to call after a restart cannot end the run before the others are back. A closing round pulls everybody who is here, ignores K and lasts until
  * all have answered or its deadline. When every fragment is closed that fact is made durable; then each learner that
  * has every version is dismissed.
  */
@@ -12,25 +13,29 @@
 
 #define CLOSING_NS_MIN (10 * PL_SEC)
 #define CLOSING_NS_MAX (600 * PL_SEC)
+#define SETTLE_NS (20 * PL_SEC) /* longer than a learner's longest pause between two dials */
 
 static bool budget_reached(const struct pl_syncer *s)
 {
-    if (is_home(s) && pl_sync_clock(s) >= s->manifest->token_budget)
-        return true;
-    return s->finishing >= pl_max32(s->quorum, s->live / 2 + 1);
+    return is_home(s) && pl_sync_clock(s) >= s->manifest->token_budget;
 }
 
-void pl_sync_maybe_close(struct pl_syncer *s, struct pl_sync_fxs *out)
+/* When the learners' flags will have said long enough that the run ends; PL_NEVER while they do not say it. */
+uint64_t pl_sync_agreed_ns(const struct pl_syncer *s)
 {
-    if (s->phase != PL_PHASE_RUNNING || !s->listening || !budget_reached(s))
-        return;
-    s->phase = PL_PHASE_CLOSING;
-    s->tick += s->period; /* past every round that was asked for ahead of time: a closing round is none of them */
-    s->finish_cursor = 0;
-    s->closing_from_ns = s->live > 0 ? s->now : s->now + CLOSING_NS_MIN; /* after a restart they need time to return */
-    TRACE(out, CLOSING, pl_sync_clock(s), s->tick);
-    for (uint32_t m = 0; m < s->learners_max; m++)
-        pl_heap_remove(&s->pulls, m);
+    if (s->agreed_ns == PL_NEVER || s->phase != PL_PHASE_RUNNING)
+        return PL_NEVER;
+    uint64_t settled = s->boot_ns + SETTLE_NS;
+    return s->finishing >= s->quorum ? pl_max64(s->agreed_ns, settled) : pl_max64(s->agreed_ns, s->boot_ns) + SETTLE_NS;
+}
+
+static bool learners_agree(struct pl_syncer *s)
+{
+    if (s->finishing < s->live / 2 + 1)
+        s->agreed_ns = PL_NEVER;
+    else if (s->agreed_ns == PL_NEVER)
+        s->agreed_ns = s->now;
+    return s->now >= pl_sync_agreed_ns(s);
 }
 
 static void tell_finish(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out)
@@ -42,13 +47,20 @@ static void tell_finish(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out
     pl_sync_send(out, l->control, &(struct pl_msg){.type = PL_MSG_FINISH});
 }
 
-static bool tell_finish_some(struct pl_syncer *s, struct pl_sync_fxs *out)
+void pl_sync_maybe_close(struct pl_syncer *s, struct pl_sync_fxs *out)
 {
-    if (s->finish_cursor >= s->learners_max)
-        return false;
-    while (s->finish_cursor < s->learners_max && out->max - out->count > 2 * s->fragment_count + 8)
-        tell_finish(s, s->finish_cursor++, out);
-    return true;
+    if (s->phase != PL_PHASE_RUNNING || !s->listening)
+        return;
+    if (!learners_agree(s) && !budget_reached(s))
+        return;
+    s->phase = PL_PHASE_CLOSING;
+    s->tick += s->period; /* past every round that was asked for ahead of time: a closing round is none of them */
+    s->closing_from_ns = s->live > 0 ? s->now : s->now + CLOSING_NS_MIN; /* after a restart they need time to return */
+    TRACE(out, CLOSING, pl_sync_clock(s), s->tick);
+    for (uint32_t m = 0; m < s->learners_max; m++) {
+        pl_heap_remove(&s->pulls, m);
+        tell_finish(s, m, out);
+    }
 }
 
 static uint64_t closing_ns(const struct pl_syncer *s)
@@ -133,7 +145,7 @@ bool pl_sync_closing_some(struct pl_syncer *s, struct pl_sync_fxs *out)
     }
     if (s->phase != PL_PHASE_CLOSING)
         return false;
-    if (tell_finish_some(s, out) || next_closing_round(s, out))
+    if (next_closing_round(s, out))
         return true;
     if (s->closing_next == s->fragment_count && s->closing_open == 0 && s->done_seq == 0 && !s->done_again) {
         pl_sync_store_want(s, &s->done_again);

@@ -222,7 +222,7 @@ void pl_sync_fetch(struct pl_syncer *s, uint32_t m, const struct pl_msg_fetch *g
     send_more(s, m, f, out);
 }
 
-/* ---- announcing a version to everybody, a part of them a step when they are many ---- */
+/* ---- announcing a version to everybody ---- */
 
 void pl_sync_announce(struct pl_syncer *s, uint32_t f)
 {
@@ -237,12 +237,9 @@ bool pl_sync_announce_some(struct pl_syncer *s, struct pl_sync_fxs *out)
     if (s->announce_len == 0)
         return false;
     uint32_t f = s->announce[s->announce_head];
-    while (s->announce_cursor < s->learners_max && out->max - out->count > 2 * s->fragment_count + 8)
-        pl_sync_deliver(s, s->announce_cursor++, f, 0, out);
-    if (s->announce_cursor >= s->learners_max) {
-        s->announce_cursor = 0;
-        s->announce_head = (s->announce_head + 1) % s->fragment_count;
-        s->announce_len--;
-    }
+    for (uint32_t i = 0; i < s->known; i++)
+        pl_sync_deliver(s, s->by_identity[i], f, 0, out);
+    s->announce_head = (s->announce_head + 1) % s->fragment_count;
+    s->announce_len--;
     return true;
 }

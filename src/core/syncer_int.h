@@ -138,6 +138,7 @@ struct pl_syncer {
     uint64_t retry_ns;      /* stores are asked from then on; pushed back when one fails */
 
     uint64_t tick, tick_ns, interval;
+    uint64_t interval_ns; /* when the interval was last worked out */
     uint32_t reporters, live, known, finishing;
     struct pl_average quorum_wait, sync_time;
     uint64_t clock_floor, clock_sum, forgotten_tokens; /* sum: of all known learners, and of those forgotten */
@@ -146,10 +147,10 @@ struct pl_syncer {
     uint64_t next_unit, units_given;
     uint32_t closing_next, closing_open;
     uint64_t closing_from_ns; /* no closing round before */
+    uint64_t agreed_ns;       /* since when most live learners say that the run ends; PL_NEVER */
+    uint64_t boot_ns;
 
     uint32_t announce_head, announce_len; /* FIFO of fragments being announced to every learner */
-    uint32_t announce_cursor;             /* slots below it have been told; slots, for the order of identities may change */
-    uint32_t finish_cursor;                                /* learners below it have been told FINISH */
 
     struct pl_heap timers; /* ns: leases [0, n), greetings [n, n + conns), grace [n + conns, n + conns + P) */
     struct pl_heap pulls;  /* learners, in ticks with PL_TICK_BITS of fraction */
@@ -278,6 +279,7 @@ void pl_sync_unit_own(struct pl_syncer *s, struct open_unit *u, uint32_t m);
 struct open_unit *pl_sync_unit_room(struct pl_syncer *s);
 
 /* syncer_close.c */
+uint64_t pl_sync_agreed_ns(const struct pl_syncer *s);
 void pl_sync_maybe_close(struct pl_syncer *s, struct pl_sync_fxs *out);
 bool pl_sync_closing_some(struct pl_syncer *s, struct pl_sync_fxs *out); /* true: did something */
 uint64_t pl_sync_closing_due_ns(const struct pl_syncer *s);

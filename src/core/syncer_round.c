@@ -165,8 +165,9 @@ void pl_sync_recount(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out)
 {
     for (uint32_t f = 0; f < s->fragment_count; f++) {
         struct cell *c = cell_of(s, m, f);
-        if (!outstanding(c->push) || c->counted)
+        if (!outstanding(c->push))
             continue;
+        pl_assert(!c->counted);
         PL_MARK("syncer.back_in_round");
         c->counted = 1;
         s->fragments[f].waiting++;
@@ -483,10 +484,6 @@ void pl_sync_push(struct pl_syncer *s, uint32_t m, const struct pl_msg_push *p, 
                              pl_round_epoch(p->round), pl_round_tick(p->round));
     } else {
         PL_MARK("syncer.duplicate_push"); /* the first one counts */
-        if (pl_mutant(4) && c->push == PUSH_HELD) {
-            s->fragments[f].held++;
-            pl_sync_consider(s, f, out);
-        }
     }
 }
 

@@ -402,7 +402,6 @@ static void join(struct pl_syncer *s, uint32_t m, const struct pl_msg_join *j, s
         pl_sync_schedule(s, m, s->tick);
     pl_sync_deliver_all(s, m, out);
     pl_sync_joined_late(s, m, out);
-    pl_sync_maybe_close(s, out);
 }
 
 static void attached(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out)
@@ -413,6 +412,7 @@ static void attached(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out)
         if (c->push == PUSH_NONE || c->push == PUSH_PULLED)
             continue; /* complete ones are listed too: they need not be sent again */
         PL_MARK("syncer.resume_push");
+        s->fragments[f].held += pl_mutant(4) && c->push == PUSH_HELD ? 1 : 0;
         struct pl_item_partial item = {s->fragments[f].number, c->round, c->digest, c->bytes, c->mask};
         pl_item_partial_put(s->item_scratch, count++, &item);
     }

@@ -8,9 +8,9 @@
 #include <string.h>
 
 static const struct pl_checker *const checkers[] = {
-    &pl_check_history, &pl_check_durable,  &pl_check_once,    &pl_check_staleness,
-    &pl_check_ledger,  &pl_check_units,    &pl_check_fence,   &pl_check_hostage,
-    &pl_check_clock,   &pl_check_progress, &pl_check_merged95, &pl_check_model,
+    &pl_check_history,  &pl_check_durable,  &pl_check_once,    &pl_check_staleness, &pl_check_ledger,
+    &pl_check_units,    &pl_check_fence,    &pl_check_manners, &pl_check_hostage,   &pl_check_clock,
+    &pl_check_progress, &pl_check_merged95, &pl_check_model,
 };
 enum { CHECKERS = sizeof(checkers) / sizeof(checkers[0]) };
 
@@ -158,7 +158,8 @@ void pl_checks_sync_event(struct pl_checks *c, uint32_t shard, const struct pl_s
     EACH(sync_event, c, shard, ev);
 }
 
-void pl_checks_sync_effects(struct pl_checks *c, uint32_t shard, uint64_t now_ns, const struct pl_sync_fxs *fxs)
+void pl_checks_sync_effects(struct pl_checks *c, uint32_t shard, uint64_t now_ns,
+                            const struct pl_sync_fxs *fxs)
 {
     pl_assert(shard < c->shard_count);
     for (uint32_t i = 0; i < fxs->count && !over(c); i++) {
@@ -169,7 +170,8 @@ void pl_checks_sync_effects(struct pl_checks *c, uint32_t shard, uint64_t now_ns
         EACH(sync_stepped, c, shard, now_ns);
 }
 
-void pl_checks_learn_event(struct pl_checks *c, uint64_t identity, uint64_t process, const struct pl_learn_event *ev)
+void pl_checks_learn_event(struct pl_checks *c, uint64_t identity, uint64_t process,
+                           const struct pl_learn_event *ev)
 {
     uint32_t person = pl_check_person(c, identity);
     pl_assert(pl_check_honest(c, person));
@@ -199,8 +201,8 @@ void pl_checks_replayed(struct pl_checks *c, uint32_t shard, uint64_t now_ns, co
     EACH(replayed, c, shard, now_ns, record);
 }
 
-void pl_checks_recovered(struct pl_checks *c, uint32_t shard, uint64_t now_ns, uint32_t fragment, uint64_t version,
-                         uint64_t digest)
+void pl_checks_recovered(struct pl_checks *c, uint32_t shard, uint64_t now_ns, uint32_t fragment,
+                         uint64_t version, uint64_t digest)
 {
     if (over(c))
         return;
@@ -209,8 +211,8 @@ void pl_checks_recovered(struct pl_checks *c, uint32_t shard, uint64_t now_ns, u
     pl_check_books_recovered(c, fragment, version);
 }
 
-void pl_checks_copied(struct pl_checks *c, uint64_t now_ns, uint64_t identity, uint64_t process, uint32_t fragment,
-                      uint64_t round, uint64_t digest, const struct pl_work *work)
+void pl_checks_copied(struct pl_checks *c, uint64_t now_ns, uint64_t identity, uint64_t process,
+                      uint32_t fragment, uint64_t round, uint64_t digest, const struct pl_work *work)
 {
     (void)now_ns;
     uint32_t person = pl_check_person(c, identity);
@@ -219,8 +221,8 @@ void pl_checks_copied(struct pl_checks *c, uint64_t now_ns, uint64_t identity, u
         pl_check_books_copied(c, person, process, fragment, round, digest, work);
 }
 
-void pl_checks_anchor(struct pl_checks *c, uint64_t now_ns, uint64_t identity, uint64_t process, uint32_t fragment,
-                      uint64_t version, uint64_t digest)
+void pl_checks_anchor(struct pl_checks *c, uint64_t now_ns, uint64_t identity, uint64_t process,
+                      uint32_t fragment, uint64_t version, uint64_t digest)
 {
     (void)process;
     uint32_t person = pl_check_person(c, identity);
@@ -229,8 +231,8 @@ void pl_checks_anchor(struct pl_checks *c, uint64_t now_ns, uint64_t identity, u
         pl_check_history_anchor(c, now_ns, person, fragment, version, digest);
 }
 
-void pl_checks_balance(struct pl_checks *c, uint64_t now_ns, uint64_t identity, uint64_t process, uint32_t fragment,
-                       const struct pl_check_balance *b)
+void pl_checks_balance(struct pl_checks *c, uint64_t now_ns, uint64_t identity, uint64_t process,
+                       uint32_t fragment, const struct pl_check_balance *b)
 {
     double off = b->worked - (b->merged + b->residual + b->local);
     /* The comparison is written so that a value that is no number fails it. */
@@ -241,11 +243,12 @@ void pl_checks_balance(struct pl_checks *c, uint64_t now_ns, uint64_t identity, 
     pl_check_fail(c, "balance", now_ns,
                   "learner %lu (process %lu), fragment %u: work done is not work merged plus work left; the "
                   "difference is %lu times the rounding allowed",
-                  identity, process, fragment, scale < 1e18 ? (uint64_t)scale : UINT64_C(1000000000000000000));
+                  identity, process, fragment,
+                  scale < 1e18 ? (uint64_t)scale : UINT64_C(1000000000000000000));
 }
 
-void pl_checks_step(struct pl_checks *c, uint64_t now_ns, uint64_t identity, uint64_t process, uint64_t tokens,
-                    uint64_t drawn_ns, uint64_t excused_ns)
+void pl_checks_step(struct pl_checks *c, uint64_t now_ns, uint64_t identity, uint64_t process,
+                    uint64_t tokens, uint64_t drawn_ns, uint64_t excused_ns)
 {
     uint32_t person = pl_check_person(c, identity);
     pl_assert(pl_check_honest(c, person));

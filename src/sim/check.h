@@ -48,11 +48,13 @@ enum pelago_status pl_checks_status(const struct pl_checks *c);
  * Every pl_syncer_step: sync_event before it with the very event, sync_effects after it with all its effects
  * (before they are performed: arrays in them are still valid). Likewise for every pl_learner_step. */
 void pl_checks_sync_event(struct pl_checks *c, uint32_t shard, const struct pl_sync_event *ev);
-void pl_checks_sync_effects(struct pl_checks *c, uint32_t shard, uint64_t now_ns, const struct pl_sync_fxs *fxs);
+void pl_checks_sync_effects(struct pl_checks *c, uint32_t shard, uint64_t now_ns,
+                            const struct pl_sync_fxs *fxs);
 
 /* process: a number no other process of the world has or had; a restarted learner gets a larger one. Only honest
  * learners are told of: hostile peers have no core. */
-void pl_checks_learn_event(struct pl_checks *c, uint64_t identity, uint64_t process, const struct pl_learn_event *ev);
+void pl_checks_learn_event(struct pl_checks *c, uint64_t identity, uint64_t process,
+                           const struct pl_learn_event *ev);
 void pl_checks_learn_effects(struct pl_checks *c, uint64_t identity, uint64_t process, uint64_t now_ns,
                              const struct pl_learn_fxs *fxs);
 
@@ -62,8 +64,8 @@ void pl_checks_learn_effects(struct pl_checks *c, uint64_t identity, uint64_t pr
  * first start too, with version 0. */
 void pl_checks_sync_crash(struct pl_checks *c, uint32_t shard, uint64_t now_ns);
 void pl_checks_replayed(struct pl_checks *c, uint32_t shard, uint64_t now_ns, const struct pl_record *record);
-void pl_checks_recovered(struct pl_checks *c, uint32_t shard, uint64_t now_ns, uint32_t fragment, uint64_t version,
-                         uint64_t digest);
+void pl_checks_recovered(struct pl_checks *c, uint32_t shard, uint64_t now_ns, uint32_t fragment,
+                         uint64_t version, uint64_t digest);
 
 /* ---- the truth about a learner's work ----
  * struct pl_work follows, per learner process and fragment, which inner steps are in theta - anchor. The host keeps
@@ -84,18 +86,21 @@ struct pl_work {
         uint64_t first, last; /* step ids, ascending */
     } range[PL_WORK_RANGES_MAX];
 };
-static inline uint64_t pl_step_id(uint64_t process, uint64_t n) { return process << 32 | n; }
+static inline uint64_t pl_step_id(uint64_t process, uint64_t n)
+{
+    return process << 32 | n;
+}
 void pl_work_clear(struct pl_work *w);
 void pl_work_step(struct pl_work *w, uint64_t step_id, uint64_t tokens);
 void pl_work_remove(struct pl_work *w, const struct pl_work *copied);
 
 /* When a contribution was copied and encoded, just before the COPIED event; digest: of the encoded bytes. */
-void pl_checks_copied(struct pl_checks *c, uint64_t now_ns, uint64_t identity, uint64_t process, uint32_t fragment,
-                      uint64_t round, uint64_t digest, const struct pl_work *work);
+void pl_checks_copied(struct pl_checks *c, uint64_t now_ns, uint64_t identity, uint64_t process,
+                      uint32_t fragment, uint64_t round, uint64_t digest, const struct pl_work *work);
 
 /* After an APPLY was performed: digest of the bytes of the anchor now. */
-void pl_checks_anchor(struct pl_checks *c, uint64_t now_ns, uint64_t identity, uint64_t process, uint32_t fragment,
-                      uint64_t version, uint64_t digest);
+void pl_checks_anchor(struct pl_checks *c, uint64_t now_ns, uint64_t identity, uint64_t process,
+                      uint32_t fragment, uint64_t version, uint64_t digest);
 
 /* Work is neither lost nor doubled, also in what quantisation leaves behind (mode rebase only; call it after any
  * APPLY, best after every one). All four are projections of a fragment onto one fixed vector of +1 and -1, in
@@ -106,13 +111,13 @@ struct pl_check_balance {
     double worked, merged, residual, local;
     double tolerance_abs;
 };
-void pl_checks_balance(struct pl_checks *c, uint64_t now_ns, uint64_t identity, uint64_t process, uint32_t fragment,
-                       const struct pl_check_balance *b);
+void pl_checks_balance(struct pl_checks *c, uint64_t now_ns, uint64_t identity, uint64_t process,
+                       uint32_t fragment, const struct pl_check_balance *b);
 
 /* The trainer finished an inner step that was drawn to take drawn_ns. excused_ns: how long this process was frozen
  * since its last step ended (or waited to begin after READY): the only thing that may move a step. */
-void pl_checks_step(struct pl_checks *c, uint64_t now_ns, uint64_t identity, uint64_t process, uint64_t tokens,
-                    uint64_t drawn_ns, uint64_t excused_ns);
+void pl_checks_step(struct pl_checks *c, uint64_t now_ns, uint64_t identity, uint64_t process,
+                    uint64_t tokens, uint64_t drawn_ns, uint64_t excused_ns);
 
 /* A process began or ended, for whatever reason. */
 void pl_checks_learn_start(struct pl_checks *c, uint64_t now_ns, uint64_t identity, uint64_t process);

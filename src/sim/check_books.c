@@ -168,7 +168,8 @@ static void note_send(struct check_shard *s, const struct pl_sync_effect *fx)
 static void note_push(struct pl_checks *c, struct check_shard *s, const struct pl_sync_effect *fx)
 {
     uint32_t slot = fx->u.push.learner, fragment = fx->u.push.fragment;
-    uint32_t person = fx->kind == PL_SYNC_FX_KEEP ? pl_check_sender(c, (uint32_t)(s - c->shards)) : s->slot_person[slot];
+    uint32_t person =
+        fx->kind == PL_SYNC_FX_KEEP ? pl_check_sender(c, (uint32_t)(s - c->shards)) : s->slot_person[slot];
     if (person == PL_NONE32 || fragment >= c->fragment_count)
         return;
     s->slot_person[slot] = person;
@@ -205,6 +206,7 @@ void pl_check_books_effect(struct pl_checks *c, uint32_t shard, uint64_t now, co
         note_send(s, fx);
         break;
     case PL_SYNC_FX_CLOSE:
+        s->closed_person = s->conns[fx->u.close.conn].person;
         drop_conn(s, fx->u.close.conn);
         break;
     case PL_SYNC_FX_KEEP:
@@ -247,8 +249,8 @@ void pl_check_books_recovered(struct pl_checks *c, uint32_t fragment, uint64_t v
     c->fragments[fragment].version = version;
 }
 
-void pl_check_books_copied(struct pl_checks *c, uint32_t person, uint64_t process, uint32_t fragment, uint64_t round,
-                           uint64_t digest, const struct pl_work *work)
+void pl_check_books_copied(struct pl_checks *c, uint32_t person, uint64_t process, uint32_t fragment,
+                           uint64_t round, uint64_t digest, const struct pl_work *work)
 {
     struct check_copies *k = &c->copies[(size_t)person * c->fragment_count + fragment];
     uint32_t i = k->next++ % CHECK_COPIES;
@@ -258,8 +260,8 @@ void pl_check_books_copied(struct pl_checks *c, uint32_t person, uint64_t proces
     k->at[i].work = *work;
 }
 
-const struct pl_work *pl_check_copy(const struct pl_checks *c, uint32_t person, uint32_t fragment, uint64_t round,
-                                    uint64_t digest, uint64_t *process)
+const struct pl_work *pl_check_copy(const struct pl_checks *c, uint32_t person, uint32_t fragment,
+                                    uint64_t round, uint64_t digest, uint64_t *process)
 {
     const struct check_copies *k = &c->copies[(size_t)person * c->fragment_count + fragment];
     uint32_t n = k->next < CHECK_COPIES ? k->next : CHECK_COPIES;

@@ -20,9 +20,9 @@ struct pace {
 struct seen {
     uint64_t ticks[WINDOW]; /* when; a ring */
     uint64_t count;
-    uint64_t since_ns;  /* undisturbed since: boot, calm, a change of who is here */
-    uint8_t *reported;  /* [person_max] a step since the last tick */
-    uint64_t *steps;    /* [person_max] as last reported by this process */
+    uint64_t since_ns; /* undisturbed since: boot, calm, a change of who is here */
+    uint8_t *reported; /* [person_max] a step since the last tick */
+    uint64_t *steps;   /* [person_max] as last reported by this process */
     uint32_t reporters;
     uint64_t enough_ns; /* when the K-th of them reported */
 };
@@ -117,20 +117,23 @@ static void on_tick(struct pl_checks *c, uint32_t shard, uint64_t now)
     if (first < s->since_ns || first < c->calm_ns)
         return;
     if ((now - first) / WINDOW < kth * TOO_FAST_PERCENT / 100)
-        pl_check_fail(c, "clock", now, "shard %u ticks every %lu us; the learner number %u by speed needs %lu us a step",
+        pl_check_fail(c, "clock", now,
+                      "shard %u ticks every %lu us; the learner number %u by speed needs %lu us a step",
                       shard, (now - first) / WINDOW / PL_US, c->quorum, kth / PL_US);
 }
 
 static void stalled(struct pl_checks *c, uint32_t shard, uint64_t now)
 {
     const struct seen *s = &c->clock->seen[shard];
-    uint64_t kth, largest, from = s->enough_ns > c->shards[shard].tick_ns ? s->enough_ns : c->shards[shard].tick_ns;
+    uint64_t kth, largest,
+        from = s->enough_ns > c->shards[shard].tick_ns ? s->enough_ns : c->shards[shard].tick_ns;
     if (s->reporters < c->quorum || !judged(c, shard, now) || !step_times(c, shard, &kth, &largest))
         return;
     if (now - from > SLOWER_TIMES * largest + PL_SEC)
-        pl_check_fail(c, "clock", now,
-                      "shard %u has not ticked for %lu ms although %u learners reported; a step takes at most %lu ms",
-                      shard, (now - from) / PL_MS, s->reporters, largest / PL_MS);
+        pl_check_fail(
+            c, "clock", now,
+            "shard %u has not ticked for %lu ms although %u learners reported; a step takes at most %lu ms",
+            shard, (now - from) / PL_MS, s->reporters, largest / PL_MS);
 }
 
 static void on_report(struct pl_checks *c, uint32_t shard, uint64_t now, uint32_t person, uint64_t steps)
@@ -151,7 +154,8 @@ static void sync_event(struct pl_checks *c, uint32_t shard, const struct pl_sync
     uint32_t person = pl_check_sender(c, shard);
     if (ev->kind == PL_SYNC_EV_BOOT || ev->kind == PL_SYNC_EV_CLOSED)
         disturbed(c, s, ev->now_ns);
-    if (ev->kind != PL_SYNC_EV_MSG || person == PL_NONE32 || c->shards[shard].control[person] != ev->u.msg.conn)
+    if (ev->kind != PL_SYNC_EV_MSG || person == PL_NONE32 ||
+        c->shards[shard].control[person] != ev->u.msg.conn)
         return;
     if (ev->u.msg.msg->type == PL_MSG_JOIN) {
         s->since_ns = ev->now_ns;

@@ -65,16 +65,25 @@ static void note_lease(struct pl_checks *c, const struct stored *s)
         d->leases[d->lease_count++] = *s;
 }
 
-static void on_store(struct pl_checks *c, uint32_t shard, uint64_t now, uint64_t seq, const struct pl_record *r)
+static void on_store(struct pl_checks *c, uint32_t shard, uint64_t now, uint64_t seq,
+                     const struct pl_record *r)
 {
     struct check_durable *d = c->durable;
-    struct stored s = {.seq = seq, .type = r->type, .shard = shard, .fragment = r->fragment, .version = r->version,
-                       .unit = r->unit, .identity = r->identity, .epoch = r->epoch, .hash = hash_record(r)};
+    struct stored s = {.seq = seq,
+                       .type = r->type,
+                       .shard = shard,
+                       .fragment = r->fragment,
+                       .version = r->version,
+                       .unit = r->unit,
+                       .identity = r->identity,
+                       .epoch = r->epoch,
+                       .hash = hash_record(r)};
     switch (r->type) {
     case PL_RECORD_BOOT:
         if (d->boots[shard].seq != 0 && d->boots[shard].durable && r->epoch <= d->boots[shard].epoch)
-            pl_check_fail(c, "durable", now, "shard %u begins epoch %lu after epoch %lu: rounds would be named twice",
-                          shard, r->epoch, d->boots[shard].epoch);
+            pl_check_fail(c, "durable", now,
+                          "shard %u begins epoch %lu after epoch %lu: rounds would be named twice", shard,
+                          r->epoch, d->boots[shard].epoch);
         d->boots[shard] = s;
         break;
     case PL_RECORD_ROUND:
@@ -149,7 +158,8 @@ static void sync_effect(struct pl_checks *c, uint32_t shard, uint64_t now, const
     } else if ((fx->kind == PL_SYNC_FX_FINISHED ||
                 (fx->kind == PL_SYNC_FX_CLOSE && fx->u.close.reason == PL_REASON_DONE)) &&
                !d->dones[shard].durable) {
-        pl_check_fail(c, "durable", now, "shard %u says that the run is complete before that is durable", shard);
+        pl_check_fail(c, "durable", now, "shard %u says that the run is complete before that is durable",
+                      shard);
     }
 }
 
@@ -171,25 +181,28 @@ static void replayed(struct pl_checks *c, uint32_t shard, uint64_t now, const st
     if (r->type != PL_RECORD_ROUND)
         return;
     if (!pl_check_owns(c, shard, r->fragment)) {
-        pl_check_fail(c, "durable", now, "shard %u replays a record of fragment %u, which is not its own", shard,
-                      r->fragment);
+        pl_check_fail(c, "durable", now, "shard %u replays a record of fragment %u, which is not its own",
+                      shard, r->fragment);
         return;
     }
     const struct stored *s = &c->durable->rounds[r->fragment];
     if (s->seq != 0 && s->version == r->version && s->hash != hash_record(r))
-        pl_check_fail(c, "durable", now, "fragment %u: the replayed record of version %lu is not the one stored",
-                      r->fragment, r->version);
+        pl_check_fail(c, "durable", now,
+                      "fragment %u: the replayed record of version %lu is not the one stored", r->fragment,
+                      r->version);
     if (r->version > s->version)
-        pl_check_fail(c, "durable", now, "fragment %u: version %lu is replayed, but no such record was ever stored",
-                      r->fragment, r->version);
+        pl_check_fail(c, "durable", now,
+                      "fragment %u: version %lu is replayed, but no such record was ever stored", r->fragment,
+                      r->version);
 }
 
 static void recovered(struct pl_checks *c, uint64_t now, uint32_t fragment, uint64_t version, uint64_t digest)
 {
     (void)digest;
     if (version < c->fragments[fragment].version)
-        pl_check_fail(c, "durable", now, "fragment %u is back at version %lu, but version %lu had been announced",
-                      fragment, version, c->fragments[fragment].version);
+        pl_check_fail(c, "durable", now,
+                      "fragment %u is back at version %lu, but version %lu had been announced", fragment,
+                      version, c->fragments[fragment].version);
 }
 
 const struct pl_checker pl_check_durable = {

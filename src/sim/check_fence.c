@@ -40,7 +40,8 @@ static void on_given(struct pl_checks *c, uint64_t now, uint32_t person, uint64_
         if (g->identity == identity && g->incarnation == incarnation && g->nonce == nonce)
             return;
         if (g->incarnation == incarnation)
-            pl_check_fail(c, "fence", now, "incarnation %lx of learner %lu is given to another process of learner %lu",
+            pl_check_fail(c, "fence", now,
+                          "incarnation %lx of learner %lu is given to another process of learner %lu",
                           incarnation, g->identity, identity);
     }
     if (pl_check_room(c, &f->given, &f->cap, f->count + 1, sizeof(*f->given)))
@@ -59,7 +60,8 @@ static void on_merge(struct pl_checks *c, uint32_t shard, uint64_t now, const st
         before = k->identity;
         uint64_t newest = pl_check_honest(c, person) ? c->shards[shard].incarnation[person] : 0;
         if (newest != 0 && k->incarnation != newest)
-            pl_check_fail(c, "fence", now, "fragment %u merges a push of process %lx of learner %lu, %lx has taken over",
+            pl_check_fail(c, "fence", now,
+                          "fragment %u merges a push of process %lx of learner %lu, %lx has taken over",
                           fx->u.merge.fragment, k->incarnation, k->identity, newest);
     }
 }
@@ -74,8 +76,8 @@ static void sync_effect(struct pl_checks *c, uint32_t shard, uint64_t now, const
         if (!pl_check_honest(c, person))
             return;
         if (incarnation < c->shards[shard].incarnation[person])
-            pl_check_fail(c, "fence", now, "shard %u welcomes process %lx of learner %lu after process %lx", shard,
-                          incarnation, c->people[person], c->shards[shard].incarnation[person]);
+            pl_check_fail(c, "fence", now, "shard %u welcomes process %lx of learner %lu after process %lx",
+                          shard, incarnation, c->people[person], c->shards[shard].incarnation[person]);
         if (shard == 0)
             on_given(c, now, person, incarnation);
     }
@@ -91,7 +93,8 @@ static void sync_stepped(struct pl_checks *c, uint32_t shard, uint64_t now)
     uint64_t newest = s->incarnation[person];
     const struct check_conn *k = &s->conns[s->msg_conn];
     if (k->incarnation != 0 && k->incarnation < newest)
-        pl_check_fail(c, "fence", now, "a message of process %lx of learner %lu is answered, %lx has taken over",
+        pl_check_fail(c, "fence", now,
+                      "a message of process %lx of learner %lu is answered, %lx has taken over",
                       k->incarnation, c->people[person], newest);
 }
 

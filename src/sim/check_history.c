@@ -42,11 +42,13 @@ static void same(struct pl_checks *c, uint64_t now, const char *who, uint64_t nu
 {
     const struct line *l = &c->history->lines[fragment];
     if (version >= l->count)
-        pl_check_fail(c, "history", now, "%s %lu has fragment %u at version %lu; the newest one ever published is %lu",
-                      who, number, fragment, version, (uint64_t)l->count - 1);
+        pl_check_fail(c, "history", now,
+                      "%s %lu has fragment %u at version %lu; the newest one ever published is %lu", who,
+                      number, fragment, version, (uint64_t)l->count - 1);
     else if (l->digests[version] != digest)
-        pl_check_fail(c, "history", now, "%s %lu has fragment %u version %lu with digest %lx; that version is %lx", who,
-                      number, fragment, version, digest, l->digests[version]);
+        pl_check_fail(c, "history", now,
+                      "%s %lu has fragment %u version %lu with digest %lx; that version is %lx", who, number,
+                      fragment, version, digest, l->digests[version]);
 }
 
 static void on_join(struct pl_checks *c, uint32_t shard, uint64_t now, const struct pl_msg_join *join)
@@ -77,10 +79,11 @@ static void on_store(struct pl_checks *c, uint64_t now, const struct pl_record *
 {
     struct line *l = &c->history->lines[r->fragment];
     if (r->version != l->count)
-        pl_check_fail(c, "history", now, "fragment %u: version %lu is to be stored after version %lu", r->fragment,
-                      r->version, (uint64_t)l->count - 1);
+        pl_check_fail(c, "history", now, "fragment %u: version %lu is to be stored after version %lu",
+                      r->fragment, r->version, (uint64_t)l->count - 1);
     else if (l->staged ? r->digest != l->staged_digest : !l->merged || r->digest != l->merged_digest)
-        pl_check_fail(c, "history", now, "fragment %u: the record of version %lu has digest %lx, which no merge gave",
+        pl_check_fail(c, "history", now,
+                      "fragment %u: the record of version %lu has digest %lx, which no merge gave",
                       r->fragment, r->version, r->digest);
     l->staged = true;
     l->merged = false;
@@ -94,12 +97,13 @@ static void sync_effect(struct pl_checks *c, uint32_t shard, uint64_t now, const
     } else if (fx->kind == PL_SYNC_FX_PUBLISH) {
         struct line *l = &c->history->lines[fx->u.publish.fragment];
         if (!l->staged || fx->u.publish.version != l->count)
-            pl_check_fail(c, "history", now, "fragment %u: version %lu is published after %lu without a record",
+            pl_check_fail(c, "history", now,
+                          "fragment %u: version %lu is published after %lu without a record",
                           fx->u.publish.fragment, fx->u.publish.version, (uint64_t)l->count - 1);
         append(c, l, l->staged_digest);
     } else if (fx->kind == PL_SYNC_FX_DELIVER) {
-        same(c, now, "an update of shard", shard, fx->u.deliver.header.fragment, fx->u.deliver.header.to_version,
-             fx->u.deliver.header.digest);
+        same(c, now, "an update of shard", shard, fx->u.deliver.header.fragment,
+             fx->u.deliver.header.to_version, fx->u.deliver.header.digest);
     }
 }
 
@@ -120,8 +124,9 @@ static void recovered(struct pl_checks *c, uint64_t now, uint32_t fragment, uint
     }
     if (version == l->count && l->staged) {
         if (digest != l->staged_digest)
-            pl_check_fail(c, "history", now, "fragment %u: version %lu came back with digest %lx, stored was %lx",
-                          fragment, version, digest, l->staged_digest);
+            pl_check_fail(c, "history", now,
+                          "fragment %u: version %lu came back with digest %lx, stored was %lx", fragment,
+                          version, digest, l->staged_digest);
         append(c, l, digest);
         return;
     }
@@ -129,8 +134,8 @@ static void recovered(struct pl_checks *c, uint64_t now, uint32_t fragment, uint
     same(c, now, "recovery of shard", c->fragments[fragment].shard, fragment, version, digest);
 }
 
-void pl_check_history_anchor(struct pl_checks *c, uint64_t now, uint32_t person, uint32_t fragment, uint64_t version,
-                             uint64_t digest)
+void pl_check_history_anchor(struct pl_checks *c, uint64_t now, uint32_t person, uint32_t fragment,
+                             uint64_t version, uint64_t digest)
 {
     same(c, now, "the anchor of learner", c->people[person], fragment, version, digest);
 }

@@ -2,9 +2,12 @@
  *
  * A learner's inner step ends when it was drawn to end, whatever links, syncers and other learners do; only its own
  * freezing moves it. And a round that is due and has its quorum is merged within the grace window, which is at most
- * one interval of the clock (the K-th smallest step time), however many pushes are still outstanding.
+ * one step, however many pushes are still outstanding. The shard measures that step; a measurement far over every step
+ * that was ever drawn is not believed.
  */
 #include "sim/check_int.h"
+
+enum { BELIEVED_TIMES = 4 };
 
 struct steps {
     uint64_t process, end_ns;
@@ -13,7 +16,7 @@ struct steps {
 struct waiting {
     uint64_t round;     /* due and not merged yet; 0 none */
     uint64_t quorum_ns; /* since when K pushes are held, PL_NEVER: they are not */
-    uint64_t grace_ns;  /* one interval, as it was then */
+    uint64_t grace_ns;  /* as shown then */
 };
 
 struct check_hostage {
@@ -21,6 +24,7 @@ struct check_hostage {
     struct waiting *waiting; /* [fragment_count] */
     uint64_t *asked;         /* [fragment_count] newest round pulled */
     uint64_t *interval;      /* [shard_count] as last shown */
+    uint64_t longest_ns;     /* step ever drawn */
 };
 
 static bool init(struct pl_checks *c)
@@ -35,10 +39,12 @@ static bool init(struct pl_checks *c)
     return c->status == PELAGO_OK;
 }
 
-void pl_check_hostage_step(struct pl_checks *c, uint64_t now, uint32_t person, uint64_t process, uint64_t drawn_ns,
-                           uint64_t excused_ns)
+void pl_check_hostage_step(struct pl_checks *c, uint64_t now, uint32_t person, uint64_t process,
+                           uint64_t drawn_ns, uint64_t excused_ns)
 {
     struct steps *s = &c->hostage->steps[(size_t)person * 2];
+    if (drawn_ns > c->hostage->longest_ns)
+        c->hostage->longest_ns = drawn_ns;
     if (s[0].process != process && s[1].process != process) {
         struct steps *old = s[0].process < s[1].process ? &s[0] : &s[1];
         *old = (struct steps){process, now};
@@ -90,11 +96,28 @@ static void on_tick(struct pl_checks *c, uint32_t shard, uint64_t now, const str
     }
 }
 
+static void on_quorum(struct pl_checks *c, uint64_t now, const struct pl_trace *t)
+{
+    struct check_hostage *h = c->hostage;
+    struct waiting *w = &h->waiting[t->arg[0]];
+    uint64_t most = BELIEVED_TIMES * h->longest_ns;
+    if (w->round != t->arg[1])
+        return;
+    if (t->arg[3] > most && t->arg[3] > h->interval[c->fragments[t->arg[0]].shard])
+        pl_check_fail(c, "hostage", now,
+                      "fragment %lu gets a grace of %lu ms; no step ever took more than %lu ms", t->arg[0],
+                      t->arg[3] / PL_MS, h->longest_ns / PL_MS);
+    if (t->arg[3] > w->grace_ns)
+        w->grace_ns = t->arg[3];
+}
+
 static void sync_effect(struct pl_checks *c, uint32_t shard, uint64_t now, const struct pl_sync_effect *fx)
 {
     struct check_hostage *h = c->hostage;
     if (fx->kind == PL_SYNC_FX_TRACE && fx->u.trace.code == PL_TRACE_SYNC_TICK) {
         on_tick(c, shard, now, &fx->u.trace);
+    } else if (fx->kind == PL_SYNC_FX_TRACE && fx->u.trace.code == PL_TRACE_SYNC_QUORUM) {
+        on_quorum(c, now, &fx->u.trace);
     } else if (fx->kind == PL_SYNC_FX_SEND && fx->u.send.msg.type == PL_MSG_PULL) {
         uint32_t p = fx->u.send.msg.u.pull.fragment;
         h->asked[p] = fx->u.send.msg.u.pull.round;
@@ -113,13 +136,14 @@ static void overdue(struct pl_checks *c, uint32_t shard, uint64_t now)
 {
     for (uint32_t p = 0; p < c->fragment_count; p++) {
         const struct waiting *w = &c->hostage->waiting[p];
-        if (w->round == 0 || c->fragments[p].shard != shard || w->quorum_ns == PL_NEVER || c->shards[shard].closing)
+        if (w->round == 0 || c->fragments[p].shard != shard || w->quorum_ns == PL_NEVER ||
+            c->shards[shard].closing)
             continue;
         if (now - w->quorum_ns > w->grace_ns)
-            pl_check_fail(c, "hostage", now,
-                          "fragment %u has had its quorum for %lu us and is not merged; one interval of %lu us is the "
-                          "longest grace",
-                          p, (now - w->quorum_ns) / PL_US, w->grace_ns / PL_US);
+            pl_check_fail(
+                c, "hostage", now,
+                "fragment %u has had its quorum for %lu us and is not merged; %lu us is the longest grace", p,
+                (now - w->quorum_ns) / PL_US, w->grace_ns / PL_US);
     }
 }
 

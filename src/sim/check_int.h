@@ -28,7 +28,8 @@ struct check_shard {
     uint64_t tick;    /* of the last clock.tick */
     uint64_t tick_ns; /* when; of the BOOT before the first one */
     bool closing;
-    uint32_t msg_conn; /* connection of the message being handled, PL_NONE32 when it is none */
+    uint32_t msg_conn;      /* connection of the message being handled, PL_NONE32 when it is none */
+    uint32_t closed_person; /* whose connection the CLOSE effect at hand ends, PL_NONE32 not known */
 };
 
 /* The last contribution of a learner that the shard accepted: one KEEP of it was ordered. */
@@ -64,7 +65,7 @@ struct pl_checks {
     struct block {
         void *memory;
         size_t bytes;
-    } *blocks;
+    } * blocks;
     uint32_t block_count, block_cap;
 
     uint32_t shard_count, fragment_count, quorum, period;
@@ -72,13 +73,13 @@ struct pl_checks {
     uint32_t person_count, person_max;
     struct check_shard *shards;
     struct check_fragment *fragments;
-    struct check_push *headers; /* [person_max][fragment_count] last PUSH that came */
-    struct check_push *pushes;  /* [person_max][fragment_count] last one accepted */
+    struct check_push *headers;  /* [person_max][fragment_count] last PUSH that came */
+    struct check_push *pushes;   /* [person_max][fragment_count] last one accepted */
     struct check_copies *copies; /* [honest][fragment_count] what was really copied, lately */
-    uint64_t *merged_tokens;    /* [fragment_count] of published versions */
-    uint64_t *staged_tokens;    /* [fragment_count] of the ROUND record being stored */
-    bool calm;                  /* no faults now */
-    uint64_t calm_ns;           /* since when */
+    uint64_t *merged_tokens;     /* [fragment_count] of published versions */
+    uint64_t *staged_tokens;     /* [fragment_count] of the ROUND record being stored */
+    bool calm;                   /* no faults now */
+    uint64_t calm_ns;            /* since when */
 
     struct check_once *once;
     struct check_history *history;
@@ -89,6 +90,7 @@ struct pl_checks {
     struct check_hostage *hostage;
     struct check_progress *progress;
     struct check_fence *fence;
+    struct check_manners *manners;
     struct check_clock *clock;
     struct check_merged95 *merged95;
     struct pl_model *model;
@@ -103,8 +105,10 @@ struct pl_checker {
     void (*sync_stepped)(struct pl_checks *c, uint32_t shard, uint64_t now); /* after a step's last effect */
     void (*crash)(struct pl_checks *c, uint32_t shard, uint64_t now);
     void (*replayed)(struct pl_checks *c, uint32_t shard, uint64_t now, const struct pl_record *r);
-    void (*recovered)(struct pl_checks *c, uint64_t now, uint32_t fragment, uint64_t version, uint64_t digest);
-    void (*learn_event)(struct pl_checks *c, uint32_t person, uint64_t process, const struct pl_learn_event *ev);
+    void (*recovered)(struct pl_checks *c, uint64_t now, uint32_t fragment, uint64_t version,
+                      uint64_t digest);
+    void (*learn_event)(struct pl_checks *c, uint32_t person, uint64_t process,
+                        const struct pl_learn_event *ev);
     void (*learn_effect)(struct pl_checks *c, uint32_t person, uint64_t process, uint64_t now,
                          const struct pl_learn_effect *fx);
     void (*learn_start)(struct pl_checks *c, uint64_t now, uint32_t person, uint64_t process);
@@ -114,9 +118,9 @@ struct pl_checker {
     void (*end)(struct pl_checks *c, uint64_t now);
 };
 
-extern const struct pl_checker pl_check_once, pl_check_history, pl_check_durable, pl_check_staleness, pl_check_ledger,
-    pl_check_units, pl_check_hostage, pl_check_progress, pl_check_fence, pl_check_clock, pl_check_merged95,
-    pl_check_model;
+extern const struct pl_checker pl_check_once, pl_check_history, pl_check_durable, pl_check_staleness,
+    pl_check_ledger, pl_check_units, pl_check_hostage, pl_check_progress, pl_check_fence, pl_check_manners,
+    pl_check_clock, pl_check_merged95, pl_check_model;
 
 /* The first one counts. */
 void pl_check_fail(struct pl_checks *c, const char *checker, uint64_t now, const char *format, ...);
@@ -147,8 +151,8 @@ uint32_t pl_check_sender(const struct pl_checks *c, uint32_t shard);
 
 /* What is in the contribution with these bytes, and which process made it (may be NULL). NULL: nobody copied such a
  * thing. */
-const struct pl_work *pl_check_copy(const struct pl_checks *c, uint32_t person, uint32_t fragment, uint64_t round,
-                                    uint64_t digest, uint64_t *process);
+const struct pl_work *pl_check_copy(const struct pl_checks *c, uint32_t person, uint32_t fragment,
+                                    uint64_t round, uint64_t digest, uint64_t *process);
 
 static inline bool pl_check_honest(const struct pl_checks *c, uint32_t person)
 {
@@ -158,17 +162,18 @@ static inline bool pl_check_honest(const struct pl_checks *c, uint32_t person)
 /* check_books.c */
 bool pl_check_books_init(struct pl_checks *c);
 void pl_check_books_event(struct pl_checks *c, uint32_t shard, const struct pl_sync_event *ev);
-void pl_check_books_effect(struct pl_checks *c, uint32_t shard, uint64_t now, const struct pl_sync_effect *fx);
+void pl_check_books_effect(struct pl_checks *c, uint32_t shard, uint64_t now,
+                           const struct pl_sync_effect *fx);
 void pl_check_books_crash(struct pl_checks *c, uint32_t shard);
 void pl_check_books_recovered(struct pl_checks *c, uint32_t fragment, uint64_t version);
-void pl_check_books_copied(struct pl_checks *c, uint32_t person, uint64_t process, uint32_t fragment, uint64_t round,
-                           uint64_t digest, const struct pl_work *work);
+void pl_check_books_copied(struct pl_checks *c, uint32_t person, uint64_t process, uint32_t fragment,
+                           uint64_t round, uint64_t digest, const struct pl_work *work);
 
 /* The checkers' part of one function of check.h each. */
-void pl_check_history_anchor(struct pl_checks *c, uint64_t now, uint32_t person, uint32_t fragment, uint64_t version,
-                             uint64_t digest);
-void pl_check_hostage_step(struct pl_checks *c, uint64_t now, uint32_t person, uint64_t process, uint64_t drawn_ns,
-                           uint64_t excused_ns);
+void pl_check_history_anchor(struct pl_checks *c, uint64_t now, uint32_t person, uint32_t fragment,
+                             uint64_t version, uint64_t digest);
+void pl_check_hostage_step(struct pl_checks *c, uint64_t now, uint32_t person, uint64_t process,
+                           uint64_t drawn_ns, uint64_t excused_ns);
 void pl_check_ledger_step(struct pl_checks *c, uint64_t tokens);
 void pl_check_clock_step(struct pl_checks *c, uint32_t person, uint64_t drawn_ns);
 

@@ -1,8 +1,8 @@
 /* sim/check_ledger.c - a merge's weights are exactly the tokens and steps contributed, and the token clock is honest.
  *
  * The host of each learner counts what its copy really holds; a contributor's numbers in MERGE and in the record must
- * be those. The run's token clock never goes back within a life of the home shard or a process of a learner, and
- * never shows more tokens than were trained.
+ * be those. The run's token clock never goes back within a life of the home shard or a process of a learner, never
+ * shows more tokens than were trained, and comes back from a crash with at least what was durable.
  */
 #include "sim/check_int.h"
 
@@ -17,11 +17,19 @@ struct told {
     uint64_t clock;
 };
 
+/* A record of the home shard on its way to the disk. */
+enum { NOTES = 64 };
+struct note {
+    uint64_t seq, clock;
+};
+
 struct check_ledger {
     struct merge_note *merges; /* [fragment_count] */
     struct told *told;         /* [honest] */
     uint64_t clock;            /* last one the home shard spoke of in this life */
     uint64_t trained;          /* tokens of all inner steps of honest learners */
+    struct note notes[NOTES];  /* by seq mod NOTES */
+    uint64_t durable;          /* largest clock of a durable record */
 };
 
 static bool init(struct pl_checks *c)
@@ -55,9 +63,10 @@ static void one_contributor(struct pl_checks *c, uint64_t now, const struct pl_s
         }
     }
     if (k->steps != steps || k->tokens != tokens)
-        pl_check_fail(c, "ledger", now,
-                      "fragment %u: learner %lu is weighed with %lu steps and %lu tokens; it contributed %lu and %lu",
-                      fragment, k->identity, k->steps, k->tokens, steps, tokens);
+        pl_check_fail(
+            c, "ledger", now,
+            "fragment %u: learner %lu is weighed with %lu steps and %lu tokens; it contributed %lu and %lu",
+            fragment, k->identity, k->steps, k->tokens, steps, tokens);
 }
 
 static void on_merge(struct pl_checks *c, uint64_t now, const struct pl_sync_effect *fx)
@@ -81,9 +90,10 @@ static void on_record(struct pl_checks *c, uint64_t now, const struct pl_record 
         tokens += r->contributors[i].tokens;
     }
     if (r->round != n->round || r->contributor_count != n->count || steps != n->steps || tokens != n->tokens)
-        pl_check_fail(c, "ledger", now,
-                      "fragment %u: the record has %u contributors with %lu tokens, the merge had %u with %lu",
-                      r->fragment, r->contributor_count, tokens, n->count, n->tokens);
+        pl_check_fail(
+            c, "ledger", now,
+            "fragment %u: the record has %u contributors with %lu tokens, the merge had %u with %lu",
+            r->fragment, r->contributor_count, tokens, n->count, n->tokens);
 }
 
 static void on_clock(struct pl_checks *c, uint64_t now, uint64_t clock)
@@ -92,13 +102,41 @@ static void on_clock(struct pl_checks *c, uint64_t now, uint64_t clock)
     if (clock < l->clock)
         pl_check_fail(c, "ledger", now, "the token clock went back from %lu to %lu", l->clock, clock);
     if (!c->setup.hostile && clock > l->trained)
-        pl_check_fail(c, "ledger", now, "the token clock shows %lu, only %lu tokens were trained", clock, l->trained);
+        pl_check_fail(c, "ledger", now, "the token clock shows %lu, only %lu tokens were trained", clock,
+                      l->trained);
     l->clock = clock;
+}
+
+static void sync_event(struct pl_checks *c, uint32_t shard, const struct pl_sync_event *ev)
+{
+    struct check_ledger *l = c->ledger;
+    if (shard != 0 || ev->kind != PL_SYNC_EV_STORED || !ev->u.stored.durable)
+        return;
+    const struct note *n = &l->notes[ev->u.stored.seq % NOTES];
+    if (n->seq == ev->u.stored.seq && n->clock > l->durable)
+        l->durable = n->clock;
+}
+
+static void on_home_store(struct pl_checks *c, const struct pl_sync_effect *fx)
+{
+    uint64_t seq = fx->u.store.seq;
+    c->ledger->notes[seq % NOTES] = (struct note){seq, fx->u.store.record->clock_tokens};
+}
+
+static void on_boot(struct pl_checks *c, uint64_t now, uint64_t clock)
+{
+    if (clock < c->ledger->durable)
+        pl_check_fail(c, "ledger", now, "the token clock came back at %lu, but %lu was durable", clock,
+                      c->ledger->durable);
 }
 
 static void sync_effect(struct pl_checks *c, uint32_t shard, uint64_t now, const struct pl_sync_effect *fx)
 {
-    if (fx->kind == PL_SYNC_FX_MERGE)
+    if (fx->kind == PL_SYNC_FX_STORE && shard == 0)
+        on_home_store(c, fx);
+    if (fx->kind == PL_SYNC_FX_TRACE && shard == 0 && fx->u.trace.code == PL_TRACE_SYNC_BOOT)
+        on_boot(c, now, fx->u.trace.arg[2]);
+    else if (fx->kind == PL_SYNC_FX_MERGE)
         on_merge(c, now, fx);
     else if (fx->kind == PL_SYNC_FX_STORE && fx->u.store.record->type == PL_RECORD_ROUND)
         on_record(c, now, fx->u.store.record);
@@ -122,14 +160,15 @@ static void learn_effect(struct pl_checks *c, uint32_t person, uint64_t process,
         return;
     struct told *t = &c->ledger->told[person];
     if (t->process == process && fx->u.clock.tokens < t->clock)
-        pl_check_fail(c, "ledger", now, "learner %lu's token clock went back from %lu to %lu", c->people[person],
-                      t->clock, fx->u.clock.tokens);
+        pl_check_fail(c, "ledger", now, "learner %lu's token clock went back from %lu to %lu",
+                      c->people[person], t->clock, fx->u.clock.tokens);
     *t = (struct told){process, fx->u.clock.tokens};
 }
 
 const struct pl_checker pl_check_ledger = {
     .name = "ledger",
     .init = init,
+    .sync_event = sync_event,
     .sync_effect = sync_effect,
     .crash = crash,
     .learn_effect = learn_effect,

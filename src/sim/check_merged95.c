@@ -58,7 +58,8 @@ static uint64_t interval(const struct pl_checks *c, uint32_t shard)
 
 static void sync_event(struct pl_checks *c, uint32_t shard, const struct pl_sync_event *ev)
 {
-    if (ev->kind == PL_SYNC_EV_VERIFIED && ev->u.verified.good && ev->u.verified.fragment < c->fragment_count) {
+    if (ev->kind == PL_SYNC_EV_VERIFIED && ev->u.verified.good &&
+        ev->u.verified.fragment < c->fragment_count) {
         uint32_t person = c->shards[shard].slot_person[ev->u.verified.learner];
         if (!pl_check_honest(c, person))
             return;
@@ -153,10 +154,11 @@ static void end(struct pl_checks *c, uint64_t now)
             if (t->rounds < ROUNDS_MIN || t->leads == 0 || t->lead_max_ns >= half)
                 continue;
             if (t->merged * 100 < t->rounds * PERCENT)
-                pl_check_fail(c, "merged95", now,
-                              "learner %lu was in %lu of %lu merges of shard %u, with a lead of %lu ms and half a "
-                              "period of %lu ms",
-                              c->people[i], t->merged, t->rounds, s, t->lead_sum_ns / t->leads / PL_MS, half / PL_MS);
+                pl_check_fail(
+                    c, "merged95", now,
+                    "learner %lu was in %lu of %lu merges of shard %u, with a lead of %lu ms and half a "
+                    "period of %lu ms",
+                    c->people[i], t->merged, t->rounds, s, t->lead_sum_ns / t->leads / PL_MS, half / PL_MS);
         }
     }
 }

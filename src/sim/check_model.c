@@ -66,12 +66,14 @@ static void sync_event(struct pl_checks *c, uint32_t shard, const struct pl_sync
             pl_model_held(m, person, p, h->round, h->steps, h->tokens);
         else
             pl_model_unasked(m, person, p, h->round);
-    } else if (ev->kind == PL_SYNC_EV_MERGED && !ev->u.merged.good && ev->u.merged.fragment < c->fragment_count) {
+    } else if (ev->kind == PL_SYNC_EV_MERGED && !ev->u.merged.good &&
+               ev->u.merged.fragment < c->fragment_count) {
         pl_model_merge_failed(m, ev->u.merged.fragment);
     }
 }
 
-static void on_pull(struct pl_checks *c, uint32_t shard, uint64_t now, uint32_t person, const struct pl_msg_pull *pull)
+static void on_pull(struct pl_checks *c, uint32_t shard, uint64_t now, uint32_t person,
+                    const struct pl_msg_pull *pull)
 {
     struct pl_model *m = &c->model[shard];
     const struct check_shard *s = &c->shards[shard];
@@ -81,22 +83,37 @@ static void on_pull(struct pl_checks *c, uint32_t shard, uint64_t now, uint32_t 
     /* Repeated in a new session: the first one may be lost, and the round may be past its due tick and still open. */
     bool again = pl_model_owed_drop(m, person, pull->fragment, pull->round);
     if (!pl_check_owns(c, shard, pull->fragment) || s->control[person] == PL_NONE32)
-        pl_check_fail(c, "model", now, "shard %u pulls fragment %u from learner %lu, who is not asked for it", shard,
-                      pull->fragment, identity);
+        pl_check_fail(c, "model", now, "shard %u pulls fragment %u from learner %lu, who is not asked for it",
+                      shard, pull->fragment, identity);
     else if (pull->base_version != f->version || f->merging != 0)
         pl_check_fail(c, "model", now, "fragment %u is pulled on version %lu; the model has version %lu%s",
-                      pull->fragment, pull->base_version, f->version, f->merging != 0 ? " and a merge under way" : "");
+                      pull->fragment, pull->base_version, f->version,
+                      f->merging != 0 ? " and a merge under way" : "");
     else if ((again && pl_model_cell(m, person, pull->fragment)->asked_here) ||
              pl_model_takes_part(m, person, pull->fragment, pull->round))
-        pl_check_fail(c, "model", now, "fragment %u is pulled twice from learner %lu for one round", pull->fragment,
-                      identity);
+        pl_check_fail(c, "model", now, "fragment %u is pulled twice from learner %lu for one round",
+                      pull->fragment, identity);
     else if (pl_round_epoch(pull->round) != s->epoch)
-        pl_check_fail(c, "model", now, "fragment %u is pulled for a round of epoch %lu in epoch %lu", pull->fragment,
-                      pl_round_epoch(pull->round), s->epoch);
-    else if (!s->closing && !again && (tick <= s->tick || tick % c->period != c->fragments[pull->fragment].offset))
+        pl_check_fail(c, "model", now, "fragment %u is pulled for a round of epoch %lu in epoch %lu",
+                      pull->fragment, pl_round_epoch(pull->round), s->epoch);
+    else if (!s->closing && !again &&
+             (tick <= s->tick || tick % c->period != c->fragments[pull->fragment].offset))
         pl_check_fail(c, "model", now, "fragment %u is pulled at tick %lu for tick %lu, when it is not due",
                       pull->fragment, s->tick, tick);
-    pl_model_pulled(m, person, pull->fragment, pull->round);
+    pl_model_pulled(m, now, person, pull->fragment, pull->round);
+}
+
+/* A closing round takes everybody's remainder: who is here and was asked is waited for, up to a deadline. */
+#define CLOSING_NS (10 * PL_SEC)
+static void all_asked_in(struct pl_checks *c, uint32_t shard, uint64_t now, uint32_t fragment, uint64_t round)
+{
+    const struct pl_model *m = &c->model[shard];
+    if (now - m->fragment[fragment].since_ns >= CLOSING_NS)
+        return;
+    for (uint32_t i = 0; i < c->person_count; i++)
+        if (pl_model_owed_drop(m, i, fragment, round) && c->shards[shard].control[i] != PL_NONE32)
+            pl_check_fail(c, "model", now, "the closing round of fragment %u does not wait for learner %lu",
+                          fragment, c->people[i]);
 }
 
 static void on_merge(struct pl_checks *c, uint32_t shard, uint64_t now, const struct pl_sync_effect *fx)
@@ -112,22 +129,26 @@ static void on_merge(struct pl_checks *c, uint32_t shard, uint64_t now, const st
         uint32_t person = pl_check_person(c, k->identity);
         const struct model_cell *cell = person == PL_NONE32 ? NULL : pl_model_cell(m, person, p);
         if (cell == NULL || cell->held != round || cell->steps != k->steps || cell->tokens != k->tokens)
-            pl_check_fail(c, "model", now, "fragment %u, round %lu.%lu: learner %lu with %lu steps is in the merge; "
-                          "in the model it is not", p, pl_round_epoch(round), pl_round_tick(round), k->identity,
-                          k->steps);
+            pl_check_fail(c, "model", now,
+                          "fragment %u, round %lu.%lu: learner %lu with %lu steps is in the merge; "
+                          "in the model it is not",
+                          p, pl_round_epoch(round), pl_round_tick(round), k->identity, k->steps);
     }
     if (fx->u.merge.contributor_count != expected)
-        pl_check_fail(c, "model", now, "fragment %u, round %lu.%lu: %u learners are in the merge, in the model %u", p,
+        pl_check_fail(c, "model", now,
+                      "fragment %u, round %lu.%lu: %u learners are in the merge, in the model %u", p,
                       pl_round_epoch(round), pl_round_tick(round), fx->u.merge.contributor_count, expected);
     else if (expected == 0 || (!closing && expected < m->quorum))
-        pl_check_fail(c, "model", now, "fragment %u is merged with %u learners; the quorum is %u", p, expected,
-                      m->quorum);
+        pl_check_fail(c, "model", now, "fragment %u is merged with %u learners; the quorum is %u", p,
+                      expected, m->quorum);
     else if (fx->u.merge.base_version != m->fragment[p].version || m->fragment[p].merging != 0)
         pl_check_fail(c, "model", now, "fragment %u is merged onto version %lu; the model is at %lu", p,
                       fx->u.merge.base_version, m->fragment[p].version);
     else if (!closing && pl_round_tick(round) > c->shards[shard].tick)
         pl_check_fail(c, "model", now, "fragment %u is merged for tick %lu at tick %lu, before it is due", p,
                       pl_round_tick(round), c->shards[shard].tick);
+    if (closing && m->fragment[p].round == round && pl_round_tick(round) > c->shards[shard].tick)
+        all_asked_in(c, shard, now, p, round);
     pl_model_merge(m, p, round);
 }
 
@@ -141,18 +162,21 @@ static void on_deliver(struct pl_checks *c, uint32_t shard, uint64_t now, const 
     const struct model_cell *cell = pl_model_cell(m, person, u->fragment);
     bool honest = pl_check_honest(c, person);
     if (u->to_version != m->fragment[u->fragment].version)
-        pl_check_fail(c, "model", now, "fragment %u: an update leads to version %lu, the model is at %lu", u->fragment,
-                      u->to_version, m->fragment[u->fragment].version);
+        pl_check_fail(c, "model", now, "fragment %u: an update leads to version %lu, the model is at %lu",
+                      u->fragment, u->to_version, m->fragment[u->fragment].version);
     else if (u->last_merged != cell->last_merged)
-        pl_check_fail(c, "model", now,
-                      "fragment %u: learner %lu is told that round %lu.%lu was its last merged one; it is %lu.%lu",
-                      u->fragment, c->people[person], pl_round_epoch(u->last_merged), pl_round_tick(u->last_merged),
-                      pl_round_epoch(cell->last_merged), pl_round_tick(cell->last_merged));
+        pl_check_fail(
+            c, "model", now,
+            "fragment %u: learner %lu is told that round %lu.%lu was its last merged one; it is %lu.%lu",
+            u->fragment, c->people[person], pl_round_epoch(u->last_merged), pl_round_tick(u->last_merged),
+            pl_round_epoch(cell->last_merged), pl_round_tick(cell->last_merged));
     else if (u->from_version != PL_NONE64 && (!cell->acked_known || u->from_version != cell->acked))
-        pl_check_fail(c, "model", now, "fragment %u: learner %lu has version %lu and is sent a chain from %lu",
-                      u->fragment, c->people[person], cell->acked, u->from_version);
+        pl_check_fail(c, "model", now,
+                      "fragment %u: learner %lu has version %lu and is sent a chain from %lu", u->fragment,
+                      c->people[person], cell->acked, u->from_version);
     else if (honest && (u->flags & 1) != 0)
-        pl_check_fail(c, "model", now, "fragment %u: learner %lu is told to drop its work, which is of this history",
+        pl_check_fail(c, "model", now,
+                      "fragment %u: learner %lu is told to drop its work, which is of this history",
                       u->fragment, c->people[person]);
 }
 
@@ -170,7 +194,8 @@ static void on_send(struct pl_checks *c, uint32_t shard, uint64_t now, const str
     else if (msg->type == PL_MSG_DROP && msg->u.drop.fragment < c->fragment_count) {
         if (pl_model_takes_part(m, person, msg->u.drop.fragment, msg->u.drop.round) ||
             pl_model_cell(m, person, msg->u.drop.fragment)->last_merged == msg->u.drop.round)
-            pl_check_fail(c, "model", now, "fragment %u: learner %lu is told to drop a push that is held or merged",
+            pl_check_fail(c, "model", now,
+                          "fragment %u: learner %lu is told to drop a push that is held or merged",
                           msg->u.drop.fragment, c->people[person]);
         pl_model_unasked(m, person, msg->u.drop.fragment, msg->u.drop.round);
     }
@@ -204,8 +229,9 @@ static void sync_stepped(struct pl_checks *c, uint32_t shard, uint64_t now)
             if (!pl_model_owed_drop(m, i, p, round))
                 continue;
             if (c->shards[shard].control[i] != PL_NONE32)
-                pl_check_fail(c, "model", now, "fragment %u was merged without learner %lu, who was asked and not told",
-                              p, c->people[i]);
+                pl_check_fail(c, "model", now,
+                              "fragment %u was merged without learner %lu, who was asked and not told", p,
+                              c->people[i]);
             pl_model_unasked(m, i, p, round);
         }
     }

@@ -76,9 +76,11 @@ static void one_contributor(struct pl_checks *c, uint64_t now, const struct pl_s
     if (!pl_check_honest(c, person))
         return;
     const struct check_push *push = pl_check_push(c, person, fragment);
-    const struct pl_work *work = pl_check_copy(c, person, fragment, fx->u.merge.round, push->header.digest, NULL);
+    const struct pl_work *work =
+        pl_check_copy(c, person, fragment, fx->u.merge.round, push->header.digest, NULL);
     if (push->header.round != fx->u.merge.round || work == NULL) {
-        pl_check_fail(c, "once", now, "fragment %u merges a push of learner %lu that it never copied for this round",
+        pl_check_fail(c, "once", now,
+                      "fragment %u merges a push of learner %lu that it never copied for this round",
                       fragment, k->identity);
         return;
     }
@@ -86,10 +88,11 @@ static void one_contributor(struct pl_checks *c, uint64_t now, const struct pl_s
     for (uint32_t i = 0; i < work->range_count; i++) {
         uint32_t at = place(s, work->range[i].first);
         if (at < s->count && s->at[at].first <= work->range[i].last) {
-            pl_check_fail(c, "once", now,
-                          "fragment %u merges steps %lu.%lu to %lu of learner %lu; step %lu of them is in already",
-                          fragment, work->range[i].first >> 32, work->range[i].first & UINT32_MAX,
-                          work->range[i].last & UINT32_MAX, k->identity, s->at[at].first & UINT32_MAX);
+            pl_check_fail(
+                c, "once", now,
+                "fragment %u merges steps %lu.%lu to %lu of learner %lu; step %lu of them is in already",
+                fragment, work->range[i].first >> 32, work->range[i].first & UINT32_MAX,
+                work->range[i].last & UINT32_MAX, k->identity, s->at[at].first & UINT32_MAX);
             return;
         }
     }

@@ -58,7 +58,8 @@ static bool missing(const struct pl_checks *c, uint32_t *person, uint32_t *fragm
 {
     for (uint32_t m = 0; m < c->setup.identity_count; m++) {
         for (uint32_t p = 0; p < c->fragment_count; p++) {
-            if (c->progress->done[(size_t)m * c->fragment_count + p] || c->shards[c->fragments[p].shard].closing)
+            if (c->progress->done[(size_t)m * c->fragment_count + p] ||
+                c->shards[c->fragments[p].shard].closing)
                 continue;
             *person = m;
             *fragment = p;
@@ -74,9 +75,10 @@ static void tick(struct pl_checks *c, uint64_t now)
     if (!c->calm || now < c->progress->deadline_ns)
         return;
     if (missing(c, &person, &fragment))
-        pl_check_fail_alive(c, "progress", now,
-                            "faults ended at %lu ms, but learner %lu has not contributed to fragment %u since",
-                            c->calm_ns / PL_MS, c->people[person], fragment);
+        pl_check_fail_alive(
+            c, "progress", now,
+            "faults ended at %lu ms, but learner %lu has not contributed to fragment %u since",
+            c->calm_ns / PL_MS, c->people[person], fragment);
     c->progress->deadline_ns = PL_NEVER;
 }
 

@@ -16,9 +16,9 @@ struct said {
 };
 
 struct check_staleness {
-    struct said *said;   /* [honest][fragment_count] */
-    uint64_t *process;   /* [honest][fragment_count] that took a value last */
-    uint64_t *merged;    /* [honest][fragment_count] process whose push was merged last */
+    struct said *said; /* [honest][fragment_count] */
+    uint64_t *process; /* [honest][fragment_count] that took a value last */
+    uint64_t *merged;  /* [honest][fragment_count] process whose push was merged last */
 };
 
 static bool init(struct pl_checks *c)
@@ -48,15 +48,16 @@ static void sync_effect(struct pl_checks *c, uint32_t shard, uint64_t now, const
         uint64_t identity = fx->u.merge.contributors[i].identity;
         uint32_t person = pl_check_person(c, identity);
         if (person == PL_NONE32) {
-            pl_check_fail(c, "staleness", now, "fragment %u merges a push of %lu, who never connected", fragment,
-                          identity);
+            pl_check_fail(c, "staleness", now, "fragment %u merges a push of %lu, who never connected",
+                          fragment, identity);
             return;
         }
         const struct check_push *push = pl_check_push(c, person, fragment);
         if (push->header.base_version != base || push->header.round != fx->u.merge.round)
-            pl_check_fail(c, "staleness", now,
-                          "fragment %u: a merge onto version %lu takes a push of learner %lu that builds on %lu",
-                          fragment, base, identity, push->header.base_version);
+            pl_check_fail(
+                c, "staleness", now,
+                "fragment %u: a merge onto version %lu takes a push of learner %lu that builds on %lu",
+                fragment, base, identity, push->header.base_version);
         if (pl_check_honest(c, person))
             (void)pl_check_copy(c, person, fragment, push->header.round, push->header.digest,
                                 &c->staleness->merged[(size_t)person * c->fragment_count + fragment]);
@@ -71,7 +72,8 @@ static void on_join(struct pl_checks *c, uint32_t person, uint64_t process, uint
         if (c->fragments[p].shard != shard)
             continue;
         struct pl_item_have have = pl_item_have_at(&join->have, i++);
-        c->staleness->said[(size_t)person * c->fragment_count + p] = (struct said){process, have.version, 0, false};
+        c->staleness->said[(size_t)person * c->fragment_count + p] =
+            (struct said){process, have.version, 0, false};
     }
 }
 
@@ -88,16 +90,18 @@ static void on_apply(struct pl_checks *c, uint32_t person, uint64_t process, uin
     uint32_t taken = s->taken++;
     c->staleness->process[cell] = process;
     if (fx->u.update.outcome == PL_OUTCOME_KEPT && behind && taken == 0)
-        pl_check_fail(c, "staleness", now,
-                      "learner %lu came back with fragment %u at version %lu, takes %lu and keeps its work; at most "
-                      "%u versions may lie between",
-                      c->people[person], fragment, s->version, to, bound);
+        pl_check_fail(
+            c, "staleness", now,
+            "learner %lu came back with fragment %u at version %lu, takes %lu and keeps its work; at most "
+            "%u versions may lie between",
+            c->people[person], fragment, s->version, to, bound);
     else if (fx->u.update.outcome == PL_OUTCOME_DISCARD && !first && alone && !(behind && taken <= 1) &&
              c->setup.manifest->apply == 0)
-        pl_check_fail(c, "staleness", now,
-                      "learner %lu takes version %lu of fragment %u and drops its work, although it never lost touch "
-                      "with this history",
-                      c->people[person], to, fragment);
+        pl_check_fail(
+            c, "staleness", now,
+            "learner %lu takes version %lu of fragment %u and drops its work, although it never lost touch "
+            "with this history",
+            c->people[person], to, fragment);
 }
 
 static void answered(struct pl_checks *c, uint32_t person, uint64_t process, uint32_t fragment)

@@ -1,12 +1,19 @@
 /* sim/check_units.c - a work unit is never with two live learners at once, is continued where it was left, and is not
- * given out again when used up. Judged by what the home shard has been told; a crash of it starts the page anew.
+ * given out again when used up.
+ *
+ * Judged by what the home shard has been told: a learner that lost its unit to another while it was away, and does not
+ * know, does not hold it. A crash of the shard loses who is here and the newest cursors, not who a unit was leased to;
+ * but a lease that was being recorded then may stand or not, and nobody's claim to that unit is judged.
  */
 #include "sim/check_int.h"
 
 struct unit {
     uint64_t unit;
-    uint64_t cursor;  /* the furthest any learner reported */
-    uint32_t holder;  /* person, PL_NONE32: nobody */
+    uint64_t cursor;    /* the furthest any learner reported */
+    uint32_t holder;    /* person, PL_NONE32: nobody */
+    uint32_t leased;    /* person it was last leased to, PL_NONE32: not known */
+    uint32_t recording; /* person a record was last made for */
+    bool unsure;        /* which of the two the shard remembers */
 };
 
 struct check_units {
@@ -28,7 +35,8 @@ static struct unit *find(struct pl_checks *c, uint64_t unit)
             return &u->at[i];
     if (!pl_check_room(c, &u->at, &u->cap, u->count + 1, sizeof(*u->at)))
         return NULL;
-    u->at[u->count] = (struct unit){.unit = unit, .holder = PL_NONE32};
+    u->at[u->count] =
+        (struct unit){.unit = unit, .holder = PL_NONE32, .leased = PL_NONE32, .recording = PL_NONE32};
     return &u->at[u->count++];
 }
 
@@ -53,7 +61,8 @@ static void on_join(struct pl_checks *c, uint32_t person, const struct pl_msg_jo
         struct unit *u = find(c, held.unit);
         if (u == NULL)
             return;
-        if (u->holder == PL_NONE32 && !used_up(c, u))
+        bool its_own = !u->unsure && (u->leased == PL_NONE32 || u->leased == person);
+        if (u->holder == PL_NONE32 && !used_up(c, u) && its_own)
             u->holder = person;
     }
 }
@@ -86,8 +95,17 @@ static void sync_event(struct pl_checks *c, uint32_t shard, const struct pl_sync
         on_report(c, person, &ev->u.msg.msg->u.report);
 }
 
+static void on_record(struct pl_checks *c, const struct pl_record *r)
+{
+    struct unit *u = r->type == PL_RECORD_LEASE ? find(c, r->unit) : NULL;
+    if (u != NULL)
+        u->recording = pl_check_person(c, r->identity);
+}
+
 static void sync_effect(struct pl_checks *c, uint32_t shard, uint64_t now, const struct pl_sync_effect *fx)
 {
+    if (fx->kind == PL_SYNC_FX_STORE)
+        on_record(c, fx->u.store.record);
     if (fx->kind != PL_SYNC_FX_SEND || fx->u.send.msg.type != PL_MSG_LEASE)
         return;
     const struct pl_msg_lease *lease = &fx->u.send.msg.u.lease;
@@ -104,16 +122,22 @@ static void sync_effect(struct pl_checks *c, uint32_t shard, uint64_t now, const
         pl_check_fail(c, "units", now, "unit %lu goes to learner %lu, but it was used up", lease->unit,
                       c->people[person]);
     else if (lease->cursor < u->cursor)
-        pl_check_fail(c, "units", now, "unit %lu goes to learner %lu from %lu on, although %lu tokens of it were used",
+        pl_check_fail(c, "units", now,
+                      "unit %lu goes to learner %lu from %lu on, although %lu tokens of it were used",
                       lease->unit, c->people[person], lease->cursor, u->cursor);
-    u->holder = person;
+    u->holder = u->leased = person;
+    u->unsure = false;
 }
 
 static void crash(struct pl_checks *c, uint32_t shard, uint64_t now)
 {
     (void)now;
-    if (shard == 0)
-        c->units->count = 0;
+    for (uint32_t i = 0; i < c->units->count && shard == 0; i++) {
+        struct unit *u = &c->units->at[i];
+        u->holder = PL_NONE32;
+        u->cursor = 0;
+        u->unsure = u->unsure || u->recording != u->leased;
+    }
 }
 
 const struct pl_checker pl_check_units = {

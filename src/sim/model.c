@@ -14,7 +14,7 @@ void pl_model_welcome(struct pl_model *m, uint32_t person, uint64_t incarnation)
     }
 }
 
-void pl_model_pulled(struct pl_model *m, uint32_t person, uint32_t fragment, uint64_t round)
+void pl_model_pulled(struct pl_model *m, uint64_t now, uint32_t person, uint32_t fragment, uint64_t round)
 {
     struct model_fragment *f = &m->fragment[fragment];
     if (f->round != round) {
@@ -22,6 +22,7 @@ void pl_model_pulled(struct pl_model *m, uint32_t person, uint32_t fragment, uin
         for (uint32_t i = 0; i < m->people; i++)
             pl_model_cell(m, i, fragment)->asked = pl_model_cell(m, i, fragment)->held = 0;
         f->round = round;
+        f->since_ns = now;
     }
     pl_model_cell(m, person, fragment)->asked = round;
     pl_model_cell(m, person, fragment)->asked_here = true;

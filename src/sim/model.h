@@ -14,28 +14,30 @@
 
 /* One learner and one fragment. */
 struct model_cell {
-    uint64_t asked;       /* round of a PULL not answered yet; 0 none */
-    uint64_t held;        /* round of a push that is here and good; 0 none */
+    uint64_t asked; /* round of a PULL not answered yet; 0 none */
+    uint64_t held;  /* round of a push that is here and good; 0 none */
     uint64_t steps, tokens;
     uint64_t last_merged; /* round; 0 none */
     bool merging;         /* in the merge under way */
-    bool asked_here;      /* the PULL went out in the present session: one that was lost may be repeated in the next */
-    uint64_t acked;       /* version the learner said it has */
+    bool
+        asked_here; /* the PULL went out in the present session: one that was lost may be repeated in the next */
+    uint64_t acked; /* version the learner said it has */
     bool acked_known;
 };
 
 struct model_fragment {
     uint64_t version;
-    uint64_t round;   /* the one pushes are gathered for; 0 none */
-    uint64_t merging; /* the one being merged or stored; 0 none */
+    uint64_t round;    /* the one pushes are gathered for; 0 none */
+    uint64_t since_ns; /* when the first learner was asked for it */
+    uint64_t merging;  /* the one being merged or stored; 0 none */
 };
 
 struct pl_model {
     uint32_t people, fragments, quorum, period;
     uint64_t epoch;
-    uint64_t *incarnation;             /* [people] */
-    struct model_cell *cells;          /* [people][fragments] */
-    struct model_fragment *fragment;   /* [fragments] */
+    uint64_t *incarnation;           /* [people] */
+    struct model_cell *cells;        /* [people][fragments] */
+    struct model_fragment *fragment; /* [fragments] */
 };
 
 static inline struct model_cell *pl_model_cell(const struct pl_model *m, uint32_t person, uint32_t fragment)
@@ -45,7 +47,7 @@ static inline struct model_cell *pl_model_cell(const struct pl_model *m, uint32_
 
 /* A process of this learner was welcomed: an older one's pushes do not count any more. */
 void pl_model_welcome(struct pl_model *m, uint32_t person, uint64_t incarnation);
-void pl_model_pulled(struct pl_model *m, uint32_t person, uint32_t fragment, uint64_t round);
+void pl_model_pulled(struct pl_model *m, uint64_t now, uint32_t person, uint32_t fragment, uint64_t round);
 
 /* The learner will not answer, or its answer was thrown away. */
 void pl_model_unasked(struct pl_model *m, uint32_t person, uint32_t fragment, uint64_t round);

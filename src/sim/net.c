@@ -119,7 +119,11 @@ static void tell_closed_later(struct pl_net *n, uint32_t conn, enum pl_side side
 static void answered(struct pl_world *w, const struct pl_sim_ev *ev)
 {
     struct pl_conn *c = &w->net->conns[ev->who];
-    if (c->life == ev->life && c->open[PL_SIDE_LEARNER] && !c->dead)
+    if (c->life != ev->life || !c->open[PL_SIDE_LEARNER])
+        return;
+    if (c->dead) /* a dial always ends: by its answer, or by the time it may take */
+        tell_closed_later(w->net, ev->who, PL_SIDE_LEARNER, DIAL_TIMEOUT_S * PL_SEC);
+    else
         w->net->setup.ops.opened(w, ev->who, PL_SIDE_LEARNER);
 }
 
@@ -130,6 +134,7 @@ static void called(struct pl_world *w, const struct pl_sim_ev *ev)
     struct pl_conn *c = &n->conns[ev->who];
     if (c->life != ev->life)
         return;
+    c->dead = false; /* nothing to break yet */
     const struct pl_path *path = pl_net_path(n, c);
     const struct pl_machine *m = &n->machines[c->info.machine];
     uint64_t back_ns = pl_net_latency(n, c->info.machine);
@@ -200,7 +205,7 @@ static void queue_seg(struct pl_net *n, uint32_t conn, enum pl_side side, struct
 static bool replace_report(struct pl_pipe *p, const struct pl_msg *msg)
 {
     for (struct pl_seg *s = p->out.first; s != NULL; s = s->next)
-        if (s->type == PL_MSG_REPORT) {
+        if (s->type == PL_MSG_REPORT && s->sent == 0) {
             pl_frame_encode(msg, s->bytes, s->len);
             return true;
         }

@@ -9,6 +9,7 @@ struct pl_seg {
     struct pl_seg *next;
     uint64_t arrive_ns;
     uint32_t len;
+    uint32_t sent; /* bytes that are through the wire */
     uint8_t type; /* enum pl_msg_type, 0 for bytes that are no frame */
     bool fin;
     uint8_t bytes[];

@@ -3,6 +3,8 @@
 #include "base/num.h"
 #include "sim/net_int.h"
 
+enum { PACKET_BYTES = 1500 };
+
 void pl_seg_push(struct pl_seg_list *l, struct pl_seg *s)
 {
     s->next = NULL;
@@ -66,9 +68,13 @@ static void transmit(struct pl_net *n, struct pl_machine *m, uint32_t conn, uint
     struct pl_conn *c = &n->conns[conn];
     struct pl_pipe *p = &c->pipe[dir];
     struct pl_wire *wire = &m->wire[dir];
+    uint32_t piece = pl_min32(p->out.first->len - p->out.first->sent, PACKET_BYTES);
+    wire->free_ns = n->w->now_ns + pl_mul_div(piece, PL_SEC, m->rate) + 1;
+    p->out.first->sent += piece;
+    if (p->out.first->sent < p->out.first->len)
+        return; /* others may go between two packets */
     struct pl_seg *s = pl_seg_pop(&p->out);
     p->out_bytes -= s->len;
-    wire->free_ns = n->w->now_ns + pl_mul_div(s->len, PL_SEC, m->rate) + 1;
     uint64_t arrive = wire->free_ns + pl_net_latency(n, c->info.machine);
     s->arrive_ns = p->last_arrive_ns = pl_max64(arrive, p->last_arrive_ns);
     pl_seg_push(&p->fly, s);

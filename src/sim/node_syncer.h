@@ -19,6 +19,7 @@ struct pl_push_buf {
     uint8_t *bytes;
     uint64_t size;
     uint64_t round;
+    uint64_t verify_ns; /* when the check under way ends */
 };
 
 /* An update on its way down one bulk connection. */

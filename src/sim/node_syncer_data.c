@@ -90,6 +90,9 @@ static void verified(struct pl_world *w, const struct pl_sim_ev *ev)
     if (s->life != ev->life)
         return;
     uint32_t learner = (uint32_t)(ev->arg >> 33), fragment = (uint32_t)ev->arg;
+    const struct pl_push_buf *p = push_of(s, learner, fragment);
+    if (p->bytes == NULL || p->verify_ns != ev->at)
+        return; /* discarded meanwhile */
     pl_snode_step(w, s,
                   &(struct pl_sync_event){.kind = PL_SYNC_EV_VERIFIED,
                                           .now_ns = w->now_ns,
@@ -102,11 +105,12 @@ static void verified(struct pl_world *w, const struct pl_sim_ev *ev)
 void pl_snode_verify(struct pl_world *w, struct pl_snode *s, const struct pl_sync_effect *fx)
 {
     uint32_t fragment = fx->u.push.fragment;
-    const struct pl_push_buf *p = push_of(s, fx->u.push.learner, fragment);
+    struct pl_push_buf *p = push_of(s, fx->u.push.learner, fragment);
     pl_assert(p->bytes != NULL && p->round == fx->u.push.round);
+    p->verify_ns = w->now_ns + VERIFY_US * PL_US;
     bool good = pl_hash64(p->bytes, p->size, 0) == fx->u.push.digest &&
                 pl_sim_decode(p->bytes, p->size, s->scratch, pl_snode_fragment(s, fragment)->count);
-    pl_world_at(w, &(struct pl_sim_ev){.at = w->now_ns + VERIFY_US * PL_US,
+    pl_world_at(w, &(struct pl_sim_ev){.at = p->verify_ns,
                                        .fire = verified,
                                        .who = s->shard,
                                        .life = s->life,

@@ -162,11 +162,17 @@ static bool build(struct pl_world *w)
 
 /* ---- phases ---- */
 
-/* A learner has to be asked for every fragment at least once in a few cycles, even when its link made it take part
- * in every fourth only; before that it has to notice a dead connection and find its way back. */
+/* A learner has to notice a dead connection and find its way back; then it is asked for every fragment within a few
+ * cycles. One whose link was slow takes part only now and then (up to every PL_STRIDE_MAX-th cycle), and doubles that
+ * with every two rounds that go well: one of its n fragments comes every stride / n cycles. */
 static uint64_t contribute_bound_ns(const struct pl_world *w)
 {
-    return 90 * PL_SEC + 6 * w->o.period_steps * slowest_step_ns(&w->o);
+    const uint32_t slow = PL_FAULT_SLOW_LINK | PL_FAULT_STALL | PL_FAULT_PARTITION | PL_FAULT_LEARNER_FREEZE |
+                          PL_FAULT_HALF_OPEN | PL_FAULT_RESET;
+    uint64_t cycles = 6;
+    if ((w->o.faults & slow) != 0)
+        cycles += 4 * PL_STRIDE_MAX / (w->o.fragments / w->o.shards);
+    return 90 * PL_SEC + cycles * w->o.period_steps * slowest_step_ns(&w->o);
 }
 
 static void begin_calm(struct pl_world *w)

@@ -25,8 +25,8 @@ struct reader {
 
 static enum pelago_status bad(struct reader *r, const char *what, const char *word)
 {
-    return pl_fail(r->err, PELAGO_INVALID, "line %u of the script: %s%s%s", r->line, what, word[0] != '\0' ? ": " : "",
-                   word);
+    return pl_fail(r->err, PELAGO_INVALID, "line %u of the script: %s%s%s", r->line, what,
+                   word[0] != '\0' ? ": " : "", word);
 }
 
 static const char *peek(const struct reader *r)
@@ -98,9 +98,18 @@ struct option {
     bool wide; /* uint64_t, else uint32_t */
     bool time;
 };
-#define NUMBER(name, field) {name, offsetof(struct pl_sim_options, field), false, false}
-#define WIDE(name, field) {name, offsetof(struct pl_sim_options, field), true, false}
-#define TIME(name, field) {name, offsetof(struct pl_sim_options, field), true, true}
+#define NUMBER(name, field)                                                                                  \
+    {                                                                                                        \
+        name, offsetof(struct pl_sim_options, field), false, false                                           \
+    }
+#define WIDE(name, field)                                                                                    \
+    {                                                                                                        \
+        name, offsetof(struct pl_sim_options, field), true, false                                            \
+    }
+#define TIME(name, field)                                                                                    \
+    {                                                                                                        \
+        name, offsetof(struct pl_sim_options, field), true, true                                             \
+    }
 static const struct option options[] = {
     WIDE("seed", seed),
     TIME("duration", duration_ns),
@@ -247,7 +256,9 @@ static enum pelago_status read_details(struct reader *r, uint32_t takes, struct 
     if ((takes & TAKES_DIRS) != 0)
         a->dirs = take_if(r, "up") ? PL_DIR_UP : take_if(r, "down") ? PL_DIR_DOWN : PL_DIR_BOTH;
     if ((takes & TAKES_BREAK) != 0)
-        a->arg = take_if(r, "half") ? PL_BREAK_HALF : take_if(r, "silently") ? PL_BREAK_SILENT : PL_BREAK_TOLD;
+        a->arg = take_if(r, "half")       ? PL_BREAK_HALF
+                 : take_if(r, "silently") ? PL_BREAK_SILENT
+                                          : PL_BREAK_TOLD;
     return PELAGO_OK;
 }
 
@@ -269,7 +280,8 @@ static enum pelago_status read_at(struct reader *r)
         return bad(r, "there is no such action", peek(r));
     r->words.next++;
     a.syncer = strcmp(peek(r), "syncer") == 0;
-    if (a.syncer ? (takes & OF_SYNCER) == 0 : (takes & OF_SYNCER_ONLY) != 0 || strcmp(peek(r), "learner") != 0)
+    if (a.syncer ? (takes & OF_SYNCER) == 0
+                 : (takes & OF_SYNCER_ONLY) != 0 || strcmp(peek(r), "learner") != 0)
         return bad(r, "this cannot be done to", peek(r));
     r->words.next++;
     if (!number(take(r), &node))

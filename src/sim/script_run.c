@@ -142,8 +142,9 @@ static enum pelago_status check_nodes(const struct pl_script *s, struct pl_error
     return PELAGO_OK;
 }
 
-enum pelago_status pl_script_run(struct pl_script *s, const struct pl_alloc *alloc, struct pl_sim_result *result,
-                                 pl_sim_line *print, void *user, struct pl_error *err)
+enum pelago_status pl_script_run(struct pl_script *s, const struct pl_alloc *alloc,
+                                 struct pl_sim_result *result, pl_sim_line *print, void *user,
+                                 struct pl_error *err)
 {
     struct pl_sim_plan plan = {.actions = s->actions,
                                .action_count = s->action_count,

@@ -5,6 +5,8 @@
 #include "sim/codec.h"
 #include "sim/world.h"
 
+#define CYCLE_NS_MAX (20 * PL_SEC)
+
 /* Between lo and hi, every factor of two equally likely. */
 static uint64_t scaled(struct pl_prng *r, uint64_t lo, uint64_t hi)
 {
@@ -19,7 +21,10 @@ static void draw_size(struct pl_prng *r, struct pl_sim_options *o)
 {
     o->learners = (uint32_t)(pl_prng_chance(r, 300000) ? pl_prng_range(r, 1, 3) : pl_prng_range(r, 2, 12));
     o->shards = (uint32_t)(pl_prng_chance(r, 600000) ? 1 : pl_prng_range(r, 2, 3));
-    o->fragments = (uint32_t)pl_prng_range(r, o->shards, 24);
+    /* At least a dozen cycles in a run: with fewer, chance decides how well it learns. */
+    o->step_ns = scaled(r, 100 * PL_MS, 2000 * PL_MS);
+    uint32_t period_max = (uint32_t)pl_clamp64(CYCLE_NS_MAX / o->step_ns, 6, 24);
+    o->fragments = (uint32_t)pl_prng_range(r, o->shards, pl_min32(24, period_max * o->shards));
     o->dimensions = (uint32_t)pl_prng_range(r, pl_max64(64, 8 * (uint64_t)o->fragments), 256);
     if (pl_prng_chance(r, 80000)) { /* values large enough to travel in several chunks */
         o->fragments = o->shards;
@@ -27,7 +32,7 @@ static void draw_size(struct pl_prng *r, struct pl_sim_options *o)
         o->learners = pl_min32(o->learners, 5);
     }
     uint32_t each = (o->fragments + o->shards - 1) / o->shards;
-    o->period_steps = (uint32_t)pl_prng_range(r, pl_max64(each, 2), pl_max64(each, 24));
+    o->period_steps = (uint32_t)pl_prng_range(r, pl_max64(each, 2), period_max);
     o->quorum = (uint32_t)pl_prng_range(r, 1, o->learners);
     if (pl_prng_chance(r, 400000))
         o->quorum = (o->learners + 1) / 2;
@@ -36,7 +41,6 @@ static void draw_size(struct pl_prng *r, struct pl_sim_options *o)
 static void draw_times(struct pl_prng *r, struct pl_sim_options *o)
 {
     o->duration_ns = 300 * PL_SEC;
-    o->step_ns = scaled(r, 100 * PL_MS, 2000 * PL_MS);
     o->speed_spread_permille = (uint32_t)(pl_prng_chance(r, 300000) ? 0 : pl_prng_below(r, 2000));
     o->latency_ns = pl_min64(scaled(r, PL_MS, 200 * PL_MS), o->step_ns);
     /* Enough for a period's traffic, a little or a lot. */
@@ -59,6 +63,11 @@ void pl_sim_draw(uint64_t seed, struct pl_sim_options *o)
     o->gamma_ppm = (uint32_t)pl_prng_below(&r, 1000001);
     o->staleness_max = (uint32_t)pl_prng_range(&r, 1, 4);
     o->apply = pl_prng_chance(&r, 700000) ? 0 : (uint32_t)pl_prng_range(&r, 1, 2);
+    if (o->apply != 0) {
+        /* Counters begin anew with every value taken: whoever makes no step in a period has nothing to give, ever. */
+        o->period_steps = pl_max32(o->period_steps, 6);
+        o->speed_spread_permille = pl_min32(o->speed_spread_permille, 1000 * (o->period_steps / 3 - 1));
+    }
     o->local_data_permille = pl_prng_chance(&r, 300000) ? (uint32_t)pl_prng_below(&r, 1001) : 0;
     o->fault_mean_ms = (uint32_t)scaled(&r, 1000, 16000);
     if (!pl_prng_chance(&r, 100000))

@@ -3,9 +3,9 @@
  *   f(x) = 1/2 sum h_i (x_i - best_i)^2,  h_i between 1/condition and 1
  *
  * Values stand in fragment order, so that a fragment is one range. An inner step is plain SGD with noise in the
- * gradient; its rate follows the run's token clock: a short warm-up, a long plateau, down to nothing at the budget.
- * The plateau makes runs comparable at equal merged tokens: when a token was merged hardly matters. Only + - * / on
- * floats: every machine and compiler gets the same numbers.
+ * gradient; its rate follows the run's token clock: constant, then down to nothing at the budget. So runs compare at
+ * equal merged tokens: when a token was merged hardly matters, nor how well an offline learner guesses the clock.
+ * Only + - * / on floats: every machine and compiler gets the same numbers.
  */
 #ifndef PL_SIM_TRAINER_H
 #define PL_SIM_TRAINER_H

@@ -12,20 +12,32 @@ void crig_init(struct check_rig *r, uint32_t fragments, uint32_t shards)
 {
     *r = (struct check_rig){.alloc = pl_alloc_system(), .now = PL_SEC};
     for (uint32_t p = 0; p < fragments; p++) {
-        struct pl_item_fragment item = {.shard = p % shards, .offset = p * 8 / fragments, .full_bytes = 400,
-                                        .push_bytes_max = 200, .update_bytes_max = 200};
+        struct pl_item_fragment item = {.shard = p % shards,
+                                        .offset = p * 8 / fragments,
+                                        .full_bytes = 400,
+                                        .push_bytes_max = 200,
+                                        .update_bytes_max = 200};
         pl_item_fragment_put(r->items, p, &item);
     }
-    r->manifest = (struct pl_msg_manifest){.run_id = 1, .shard_count = shards, .quorum = 2, .overlap_steps = 2,
-                                           .period_steps = 8, .staleness_max = 2, .token_budget = 1000000,
-                                           .unit_tokens = 1000, .step_tokens_max = 100,
+    r->manifest = (struct pl_msg_manifest){.run_id = 1,
+                                           .shard_count = shards,
+                                           .quorum = 2,
+                                           .overlap_steps = 2,
+                                           .period_steps = 8,
+                                           .staleness_max = 2,
+                                           .token_budget = 1000000,
+                                           .unit_tokens = 1000,
+                                           .step_tokens_max = 100,
                                            .fragments = {r->items, fragments}};
     for (uint32_t i = 0; i < RIG_LEARNERS; i++) {
         r->identities[i] = 11 + i;
         r->process[i] = 1 + i;
     }
-    struct pl_check_setup setup = {.manifest = &r->manifest, .identities = r->identities,
-                                   .identity_count = RIG_LEARNERS, .learners_max = 8, .conns_max = 16};
+    struct pl_check_setup setup = {.manifest = &r->manifest,
+                                   .identities = r->identities,
+                                   .identity_count = RIG_LEARNERS,
+                                   .learners_max = 8,
+                                   .conns_max = 16};
     r->c = pl_checks_new(&r->alloc, &setup);
     assert_non_null(r->c);
     for (uint32_t s = 0; s < shards; s++)
@@ -118,9 +130,10 @@ void crig_hello(struct check_rig *r, uint32_t shard, uint32_t learner, uint64_t 
 {
     open_conn(r, shard, 2 * learner, r->identities[learner]);
     crig_message(r, shard, 2 * learner,
-                (struct pl_msg){.type = PL_MSG_HELLO, .u.hello = {.nonce = r->process[learner]}});
-    crig_send(r, shard, 2 * learner,
-             (struct pl_msg){.type = PL_MSG_WELCOME, .u.welcome = {.shard = shard, .incarnation = incarnation}});
+                 (struct pl_msg){.type = PL_MSG_HELLO, .u.hello = {.nonce = r->process[learner]}});
+    crig_send(
+        r, shard, 2 * learner,
+        (struct pl_msg){.type = PL_MSG_WELCOME, .u.welcome = {.shard = shard, .incarnation = incarnation}});
 }
 
 void crig_join(struct check_rig *r, uint32_t shard, uint32_t learner, uint64_t incarnation)
@@ -136,7 +149,7 @@ void crig_join(struct check_rig *r, uint32_t shard, uint32_t learner, uint64_t i
     crig_message(r, shard, 2 * learner, (struct pl_msg){.type = PL_MSG_JOIN, .u.join = {.have = {have, n}}});
     open_conn(r, shard, 2 * learner + 1, r->identities[learner]);
     crig_message(r, shard, 2 * learner + 1,
-                (struct pl_msg){.type = PL_MSG_ATTACH, .u.attach = {.incarnation = incarnation}});
+                 (struct pl_msg){.type = PL_MSG_ATTACH, .u.attach = {.incarnation = incarnation}});
 }
 
 void crig_leave(struct check_rig *r, uint32_t shard, uint32_t learner)
@@ -156,8 +169,9 @@ void crig_pull(struct check_rig *r, uint32_t learner, uint32_t fragment, uint64_
 {
     uint32_t shard = fragment % r->manifest.shard_count;
     r->round[fragment] = PL_ROUND(r->epoch[shard], tick);
-    crig_send(r, shard, 2 * learner,
-             (struct pl_msg){.type = PL_MSG_PULL, .u.pull = {fragment, r->round[fragment], r->version[fragment]}});
+    crig_send(
+        r, shard, 2 * learner,
+        (struct pl_msg){.type = PL_MSG_PULL, .u.pull = {fragment, r->round[fragment], r->version[fragment]}});
 }
 
 void crig_copy(struct check_rig *r, uint32_t learner, uint32_t fragment)
@@ -165,11 +179,15 @@ void crig_copy(struct check_rig *r, uint32_t learner, uint32_t fragment)
     struct pl_work *w = &r->work[learner][fragment];
     uint64_t digest = 5000 + 100 * learner + r->steps[learner];
     r->copied[learner][fragment] = *w;
-    r->push[learner][fragment] = (struct pl_msg_push){.fragment = fragment, .round = r->round[fragment],
-                                                      .base_version = r->version[fragment], .steps = w->steps,
-                                                      .tokens = w->tokens, .bytes = 100, .digest = digest};
-    pl_checks_copied(r->c, r->now, r->identities[learner], r->process[learner], fragment, r->round[fragment], digest,
-                     w);
+    r->push[learner][fragment] = (struct pl_msg_push){.fragment = fragment,
+                                                      .round = r->round[fragment],
+                                                      .base_version = r->version[fragment],
+                                                      .steps = w->steps,
+                                                      .tokens = w->tokens,
+                                                      .bytes = 100,
+                                                      .digest = digest};
+    pl_checks_copied(r->c, r->now, r->identities[learner], r->process[learner], fragment, r->round[fragment],
+                     digest, w);
 }
 
 void crig_push(struct check_rig *r, uint32_t learner, uint32_t fragment)
@@ -178,9 +196,10 @@ void crig_push(struct check_rig *r, uint32_t learner, uint32_t fragment)
     uint32_t shard = fragment % r->manifest.shard_count;
     const struct pl_msg_push *h = &r->push[learner][fragment];
     crig_message(r, shard, 2 * learner + 1, (struct pl_msg){.type = PL_MSG_PUSH, .u.push = *h});
-    crig_message(r, shard, 2 * learner + 1,
-                (struct pl_msg){.type = PL_MSG_DATA,
-                                .u.data = {.fragment = fragment, .id = h->round, .bytes = {bytes, sizeof(bytes)}}});
+    crig_message(
+        r, shard, 2 * learner + 1,
+        (struct pl_msg){.type = PL_MSG_DATA,
+                        .u.data = {.fragment = fragment, .id = h->round, .bytes = {bytes, sizeof(bytes)}}});
     struct pl_sync_effect fx[2] = {{.kind = PL_SYNC_FX_KEEP}, {.kind = PL_SYNC_FX_VERIFY}};
     for (uint32_t i = 0; i < 2; i++) {
         fx[i].u.push.learner = learner;
@@ -190,8 +209,9 @@ void crig_push(struct check_rig *r, uint32_t learner, uint32_t fragment)
         fx[i].u.push.digest = h->digest;
     }
     crig_effects(r, shard, fx, 2);
-    crig_event(r, shard, (struct pl_sync_event){.kind = PL_SYNC_EV_VERIFIED,
-                                               .u.verified = {learner, fragment, h->round, true}});
+    crig_event(r, shard,
+               (struct pl_sync_event){.kind = PL_SYNC_EV_VERIFIED,
+                                      .u.verified = {learner, fragment, h->round, true}});
 }
 
 void crig_tick(struct check_rig *r, uint32_t shard, uint64_t tick)
@@ -206,21 +226,22 @@ struct pl_sync_effect crig_merge_effect(struct check_rig *r, uint32_t fragment, 
     for (uint32_t i = 0; i < RIG_LEARNERS; i++) {
         if ((learners >> i & 1) == 0)
             continue;
-        r->contributors[n++] = (struct pl_contributor){.learner = i, .identity = r->identities[i],
+        r->contributors[n++] = (struct pl_contributor){.learner = i,
+                                                       .identity = r->identities[i],
                                                        .incarnation = 100 + r->process[i],
                                                        .steps = r->push[i][fragment].steps,
                                                        .tokens = r->push[i][fragment].tokens};
     }
-    return (struct pl_sync_effect){.kind = PL_SYNC_FX_MERGE,
-                                   .u.merge = {fragment, r->round[fragment], r->version[fragment], n,
-                                               r->contributors}};
+    return (struct pl_sync_effect){
+        .kind = PL_SYNC_FX_MERGE,
+        .u.merge = {fragment, r->round[fragment], r->version[fragment], n, r->contributors}};
 }
 
 void crig_merged(struct check_rig *r, uint32_t fragment, uint64_t digest)
 {
     crig_event(r, fragment % r->manifest.shard_count,
-              (struct pl_sync_event){.kind = PL_SYNC_EV_MERGED,
-                                     .u.merged = {fragment, r->round[fragment], digest, 50, true}});
+               (struct pl_sync_event){.kind = PL_SYNC_EV_MERGED,
+                                      .u.merged = {fragment, r->round[fragment], digest, 50, true}});
 }
 
 void crig_store_round(struct check_rig *r, uint32_t fragment, uint32_t learners, bool stored)
@@ -229,27 +250,36 @@ void crig_store_round(struct check_rig *r, uint32_t fragment, uint32_t learners,
     struct pl_sync_effect fx = crig_merge_effect(r, fragment, learners);
     uint64_t version = r->version[fragment] + 1;
     crig_store(r, shard,
-              (struct pl_record){.type = PL_RECORD_ROUND, .epoch = r->epoch[shard], .fragment = fragment,
-                                 .round = r->round[fragment], .version = version,
-                                 .digest = crig_digest(fragment, version), .update_bytes = 50,
-                                 .contributor_count = fx.u.merge.contributor_count, .contributors = r->contributors},
-              stored);
+               (struct pl_record){.type = PL_RECORD_ROUND,
+                                  .epoch = r->epoch[shard],
+                                  .fragment = fragment,
+                                  .round = r->round[fragment],
+                                  .version = version,
+                                  .digest = crig_digest(fragment, version),
+                                  .update_bytes = 50,
+                                  .contributor_count = fx.u.merge.contributor_count,
+                                  .contributors = r->contributors},
+               stored);
 }
 
 void crig_publish(struct check_rig *r, uint32_t fragment)
 {
     crig_effect(r, fragment % r->manifest.shard_count,
-               (struct pl_sync_effect){.kind = PL_SYNC_FX_PUBLISH,
-                                       .u.publish = {fragment, r->version[fragment] + 1, 0}});
+                (struct pl_sync_effect){.kind = PL_SYNC_FX_PUBLISH,
+                                        .u.publish = {fragment, r->version[fragment] + 1, 0}});
     r->version[fragment]++;
 }
 
 struct pl_sync_effect crig_deliver_effect(struct check_rig *r, uint32_t learner, uint32_t fragment,
-                                         uint64_t last_merged)
+                                          uint64_t last_merged)
 {
     uint64_t version = r->version[fragment];
-    struct pl_msg_update u = {.fragment = fragment, .from_version = version - 1, .to_version = version,
-                              .digest = crig_digest(fragment, version), .last_merged = last_merged, .bytes = 50};
+    struct pl_msg_update u = {.fragment = fragment,
+                              .from_version = version - 1,
+                              .to_version = version,
+                              .digest = crig_digest(fragment, version),
+                              .last_merged = last_merged,
+                              .bytes = 50};
     return (struct pl_sync_effect){.kind = PL_SYNC_FX_DELIVER, .u.deliver = {2 * learner + 1, u, 0}};
 }
 
@@ -257,10 +287,10 @@ static void deliver(struct check_rig *r, uint32_t learner, uint32_t fragment)
 {
     uint32_t shard = fragment % r->manifest.shard_count;
     crig_effect(r, shard, crig_deliver_effect(r, learner, fragment, r->last_merged[learner][fragment]));
-    pl_checks_anchor(r->c, r->now, r->identities[learner], r->process[learner], fragment, r->version[fragment],
-                     crig_digest(fragment, r->version[fragment]));
+    pl_checks_anchor(r->c, r->now, r->identities[learner], r->process[learner], fragment,
+                     r->version[fragment], crig_digest(fragment, r->version[fragment]));
     crig_message(r, shard, 2 * learner,
-                (struct pl_msg){.type = PL_MSG_HAVE, .u.got = {fragment, r->version[fragment]}});
+                 (struct pl_msg){.type = PL_MSG_HAVE, .u.got = {fragment, r->version[fragment]}});
 }
 
 void crig_round(struct check_rig *r, uint32_t fragment, uint64_t tick, uint32_t learners)

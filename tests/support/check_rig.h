@@ -65,7 +65,7 @@ void crig_merged(struct check_rig *r, uint32_t fragment, uint64_t digest);
 void crig_store_round(struct check_rig *r, uint32_t fragment, uint32_t learners, bool stored);
 void crig_publish(struct check_rig *r, uint32_t fragment);
 struct pl_sync_effect crig_deliver_effect(struct check_rig *r, uint32_t learner, uint32_t fragment,
-                                         uint64_t last_merged);
+                                          uint64_t last_merged);
 
 /* All of it: these learners train, are pulled, push, are merged; the version is stored, published, sent to everybody
  * and applied. */

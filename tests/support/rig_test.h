@@ -32,7 +32,8 @@ static inline int rig_test_teardown(void **state)
 }
 
 #define rig_unit_test(name) cmocka_unit_test_teardown(name, rig_test_teardown)
-#define rig_run_tests(tests) (pl_assert_set_handler(rig_test_assert), cmocka_run_group_tests(tests, NULL, NULL))
+#define rig_run_tests(tests)                                                                                 \
+    (pl_assert_set_handler(rig_test_assert), cmocka_run_group_tests(tests, NULL, NULL))
 
 #define expect_sent(conn, type) assert_non_null(rig_sent(&rig, (conn), (type)))
 #define expect_not_sent(conn, type) assert_null(rig_sent(&rig, (conn), (type)))

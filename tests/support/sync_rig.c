@@ -28,22 +28,6 @@ static void *zeroed(size_t bytes)
     return p;
 }
 
-struct rig_options rig_defaults(void)
-{
-    return (struct rig_options){.fragments = 2,
-                                .shards = 1,
-                                .quorum = 2,
-                                .overlap = 1,
-                                .period = 4,
-                                .gamma_ppm = 500000,
-                                .learners_max = 4,
-                                .budget = PL_COUNT_MAX,
-                                .unit_tokens = 100,
-                                .step_tokens_max = 1000,
-                                .full_bytes = 400,
-                                .push_bytes_max = 40000};
-}
-
 static void make_manifest(struct rig *r)
 {
     const struct rig_options *o = &r->o;
@@ -67,11 +51,12 @@ static void make_manifest(struct rig *r)
                                            .fragments = {r->store->fragments, o->fragments}};
     struct pl_error err;
     pl_assert(pl_manifest_check(&r->manifest, &err) == PELAGO_OK);
-    r->so = (struct pl_sync_options){.manifest = &r->manifest,
-                                     .manifest_digest = pl_manifest_digest(&r->manifest, r->frames, FRAME_BYTES),
-                                     .shard = o->shard,
-                                     .learners_max = o->learners_max,
-                                     .conns_max = RIG_CONNS};
+    r->so =
+        (struct pl_sync_options){.manifest = &r->manifest,
+                                 .manifest_digest = pl_manifest_digest(&r->manifest, r->frames, FRAME_BYTES),
+                                 .shard = o->shard,
+                                 .learners_max = o->learners_max,
+                                 .conns_max = RIG_CONNS};
 }
 
 static bool owned(const struct rig *r, uint32_t fragment)
@@ -93,28 +78,55 @@ static void boot(struct rig *r)
     rig_step(r, &(struct pl_sync_event){.kind = PL_SYNC_EV_BOOT, .now_ns = r->now_ns});
 }
 
-void rig_init(struct rig *r, const struct rig_options *o)
+static void begin(struct rig *r, const struct rig_options *o)
 {
-    memset(r, 0, sizeof *r);
     r->o = *o;
     pl_assert(o->fragments <= RIG_FRAGMENTS && o->learners_max <= RIG_PEERS);
     r->now_ns = 1000 * PL_SEC;
     r->step_ns = 100 * PL_MS;
     r->update_bytes = 100;
-    r->store = zeroed(sizeof *r->store);
-    r->frames = zeroed(FRAME_BYTES);
-    r->pool = zeroed(POOL_BYTES);
-    r->log = zeroed(RIG_LOG * sizeof *r->log);
     make_manifest(r);
     r->memory_bytes = pl_syncer_bytes(&r->so);
     r->memory = zeroed(r->memory_bytes);
     r->fxs.max = pl_syncer_effects_max(&r->so);
     r->fxs.fx = zeroed(r->fxs.max * sizeof *r->fxs.fx);
     for (uint32_t i = 0; i < RIG_PEERS; i++)
-        r->peers[i] = (struct rig_peer){
-            .identity = rig_identity(i), .nonce = 100 + i, .unit = PL_NONE64, .control = PL_NONE32, .bulk = PL_NONE32};
+        r->peers[i] = (struct rig_peer){.identity = rig_identity(i),
+                                        .nonce = 100 + i,
+                                        .unit = PL_NONE64,
+                                        .control = PL_NONE32,
+                                        .bulk = PL_NONE32};
     fresh_shard(r, r->memory, &r->s);
     boot(r);
+}
+
+/* The large blocks; what they held before does not matter. */
+static void make_blocks(struct rig *r)
+{
+    r->store = zeroed(sizeof *r->store);
+    r->frames = zeroed(FRAME_BYTES);
+    r->pool = zeroed(POOL_BYTES);
+    r->log = zeroed(RIG_LOG * sizeof *r->log);
+}
+
+void rig_init(struct rig *r, const struct rig_options *o)
+{
+    memset(r, 0, sizeof *r);
+    make_blocks(r);
+    begin(r, o);
+}
+
+void rig_again(struct rig *r, const struct rig_options *o)
+{
+    struct rig before = *r;
+    free(r->memory);
+    free(r->fxs.fx);
+    memset(r, 0, sizeof *r);
+    r->store = before.store;
+    r->frames = before.frames;
+    r->pool = before.pool;
+    r->log = before.log;
+    begin(r, o);
 }
 
 void rig_release(struct rig *r)
@@ -155,71 +167,10 @@ static void keep(struct rig *r, const struct pl_sync_effect *fx)
         a->items = pooled(r, a->items, a->count * PL_ITEM_PARTIAL_BYTES);
     }
     if (fx->kind == PL_SYNC_FX_MERGE)
-        copy->u.merge.contributors =
-            pooled(r, fx->u.merge.contributors, fx->u.merge.contributor_count * sizeof(struct pl_contributor));
+        copy->u.merge.contributors = pooled(r, fx->u.merge.contributors,
+                                            fx->u.merge.contributor_count * sizeof(struct pl_contributor));
     if (fx->kind == PL_SYNC_FX_STORE)
         copy->u.store.record = pooled(r, fx->u.store.record, sizeof *fx->u.store.record);
-}
-
-const struct pl_sync_effect *rig_effect(const struct rig *r, enum pl_sync_fx kind)
-{
-    for (uint32_t i = r->log_len; i > 0; i--)
-        if (r->log[i - 1].kind == kind)
-            return &r->log[i - 1];
-    return NULL;
-}
-
-uint32_t rig_effects(const struct rig *r, enum pl_sync_fx kind)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < r->log_len; i++)
-        n += r->log[i].kind == kind ? 1 : 0;
-    return n;
-}
-
-static bool is_sent(const struct pl_sync_effect *fx, uint32_t conn, uint8_t type)
-{
-    return fx->kind == PL_SYNC_FX_SEND && fx->u.send.conn == conn && fx->u.send.msg.type == type;
-}
-
-const struct pl_msg *rig_sent(const struct rig *r, uint32_t conn, uint8_t type)
-{
-    for (uint32_t i = r->log_len; i > 0; i--)
-        if (is_sent(&r->log[i - 1], conn, type))
-            return &r->log[i - 1].u.send.msg;
-    return NULL;
-}
-
-uint32_t rig_sent_count(const struct rig *r, uint32_t conn, uint8_t type)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < r->log_len; i++)
-        n += is_sent(&r->log[i], conn, type) ? 1 : 0;
-    return n;
-}
-
-const struct pl_trace *rig_traced(const struct rig *r, enum pl_trace_code code)
-{
-    for (uint32_t i = r->log_len; i > 0; i--)
-        if (r->log[i - 1].kind == PL_SYNC_FX_TRACE && r->log[i - 1].u.trace.code == code)
-            return &r->log[i - 1].u.trace;
-    return NULL;
-}
-
-uint32_t rig_traces(const struct rig *r, enum pl_trace_code code)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < r->log_len; i++)
-        n += r->log[i].kind == PL_SYNC_FX_TRACE && r->log[i].u.trace.code == code ? 1 : 0;
-    return n;
-}
-
-const struct pl_sync_effect *rig_closed(const struct rig *r, uint32_t conn)
-{
-    for (uint32_t i = r->log_len; i > 0; i--)
-        if (r->log[i - 1].kind == PL_SYNC_FX_CLOSE && r->log[i - 1].u.close.conn == conn)
-            return &r->log[i - 1];
-    return NULL;
 }
 
 /* ---- effects ---- */
@@ -333,7 +284,8 @@ static void do_store(struct rig *r, const struct pl_sync_effect *fx)
     const struct pl_record *rec = fx->u.store.record;
     uint32_t at = (uint32_t)(fx->u.store.seq % RIG_ANSWERS);
     if (rec->type == PL_RECORD_ROUND)
-        pl_assert(r->fragments[rec->fragment].staged && rec->version == r->fragments[rec->fragment].version + 1);
+        pl_assert(r->fragments[rec->fragment].staged &&
+                  rec->version == r->fragments[rec->fragment].version + 1);
     pl_assert(pl_record_bytes(rec) <= pl_record_bytes_max(r->o.learners_max));
     r->store->asked_len[at] = pl_record_encode(rec, r->store->asked[at], RIG_RECORD_BYTES);
     wait_for(r, &(struct rig_answer){.kind = PL_SYNC_EV_STORED,
@@ -485,8 +437,8 @@ static bool answer_next(struct rig *r)
         enum pl_sync_ev kind = r->answers[i].kind;
         if (held_back(r, kind))
             continue;
-        bool bad = (kind == PL_SYNC_EV_VERIFIED && r->bad_verify) || (kind == PL_SYNC_EV_MERGED && r->bad_merge) ||
-                   (kind == PL_SYNC_EV_STORED && r->bad_store);
+        bool bad = (kind == PL_SYNC_EV_VERIFIED && r->bad_verify) ||
+                   (kind == PL_SYNC_EV_MERGED && r->bad_merge) || (kind == PL_SYNC_EV_STORED && r->bad_store);
         answer(r, i, !bad);
         return true;
     }
@@ -501,6 +453,7 @@ static void step_once(struct rig *r, const struct pl_sync_event *ev)
     pl_assert(r->fxs.count <= r->fxs.max);
     pl_syncer_check(r->s);
     r->spins = pl_syncer_deadline(r->s) <= r->now_ns ? r->spins + 1 : 0;
+    r->steps_full += r->spins > 0 && 3 * (r->fxs.max - r->fxs.count) < r->fxs.max ? 1 : 0;
     pl_assert(r->spins < SPINS_MAX);
     for (uint32_t i = 0; i < r->fxs.count; i++) {
         keep(r, &r->fxs.fx[i]);
@@ -604,12 +557,13 @@ void rig_snapshot(struct rig *r)
     r->record_count = 0;
 }
 
-uint32_t rig_record(const struct rig *r, uint32_t i, struct pl_record *out, struct pl_contributor *contributors)
+uint32_t rig_record(const struct rig *r, uint32_t i, struct pl_record *out,
+                    struct pl_contributor *contributors)
 {
     struct pl_error err;
     pl_assert(i < r->record_count);
-    pl_assert(pl_record_decode(r->store->record[i], r->store->record_len[i], out, contributors, RIG_PEERS, &err) ==
-              PELAGO_OK);
+    pl_assert(pl_record_decode(r->store->record[i], r->store->record_len[i], out, contributors, RIG_PEERS,
+                               &err) == PELAGO_OK);
     return out->contributor_count;
 }
 
@@ -660,26 +614,4 @@ void rig_recover(struct rig *r)
         r->fragments[f] = (struct rig_fragment){.version = version};
     }
     boot(r);
-}
-
-/* ---- marks ---- */
-
-void rig_mark(const struct rig *r, struct rig_mark *m)
-{
-    if (m->memory == NULL)
-        m->memory = zeroed(r->memory_bytes);
-    m->rig = *r;
-    memcpy(m->memory, r->memory, r->memory_bytes);
-}
-
-void rig_rewind(struct rig *r, const struct rig_mark *m)
-{
-    *r = m->rig;
-    memcpy(r->memory, m->memory, r->memory_bytes);
-}
-
-void rig_mark_release(struct rig_mark *m)
-{
-    free(m->memory);
-    m->memory = NULL;
 }

@@ -81,7 +81,8 @@ struct rig {
     bool hold_verify, hold_merge, hold_store; /* keep answers until rig_answer */
     bool bad_verify, bad_merge, bad_store;    /* answers given by themselves are "no" */
     bool listening, finished;
-    uint32_t spins;      /* steps in a row whose deadline was now */
+    uint32_t spins;       /* steps in a row whose deadline was now */
+    uint32_t steps_full;  /* steps whose effects did not fit */
     uint32_t answers_len; /* waiting, oldest first */
     struct rig_answer answers[RIG_ANSWERS];
     struct rig_conn conns[RIG_CONNS];
@@ -108,6 +109,8 @@ struct rig {
 
 struct rig_options rig_defaults(void); /* 1 shard, 2 fragments, K 2, tau 1, H 4, 4 identities */
 void rig_init(struct rig *r, const struct rig_options *o); /* and boots it */
+void rig_again(struct rig *r,
+               const struct rig_options *o); /* the same, in the memory of a used one: faster */
 void rig_release(struct rig *r);
 
 /* ---- events ---- */
@@ -132,7 +135,8 @@ void rig_snapshot(struct rig *r); /* the journal begins anew after it */
 void rig_recover(struct rig *r);
 /* The state that the snapshot and the durable records give, in a shard of its own, before BOOT. */
 size_t rig_save_recovered(const struct rig *r, uint8_t out[static RIG_SAVE_BYTES]);
-uint32_t rig_record(const struct rig *r, uint32_t i, struct pl_record *out, struct pl_contributor *contributors);
+uint32_t rig_record(const struct rig *r, uint32_t i, struct pl_record *out,
+                    struct pl_contributor *contributors);
 
 /* ---- what happened since the last rig_forget ---- */
 

@@ -65,8 +65,9 @@ void rig_attach(struct rig *r, uint32_t i)
 void rig_up(struct rig *r, uint32_t i)
 {
     rig_hello(r, i);
-    rig_join(r, i);
-    if (r->peers[i].control != PL_NONE32)
+    if (rig_live(r, i))
+        rig_join(r, i);
+    if (rig_live(r, i))
         rig_attach(r, i);
 }
 

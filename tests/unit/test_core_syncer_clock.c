@@ -350,6 +350,58 @@ static void test_a_slow_link_alone_gets_through(void **state)
     assert_true(v.rounds_merged >= 10);
 }
 
+/* A period of one tick: the next pull comes after the round before, not in its place. */
+static void test_a_period_of_one(void **state)
+{
+    (void)state;
+    struct rig_options o = options(2, 4);
+    o.period = o.fragments = 1;
+    rig_init(&rig, &o);
+    rig_up_many(&rig, 2);
+    delay_ns[0] = delay_ns[1] = 10 * PL_MS;
+    run_delayed(30 * PL_SEC);
+    assert_true(pl_syncer_version(rig.s, 0, NULL) >= 200);
+    assert_true(rig.s->rounds_void <= 20);
+}
+
+/* Sixteen learners are asked for half the fragments in one moment: more than fits into one step, and none is lost. */
+static void test_more_work_than_fits_into_a_step(void **state)
+{
+    (void)state;
+    struct rig_options o = options(16, 16);
+    o.period = o.fragments = 16;
+    o.overlap = 8;
+    rig_init(&rig, &o);
+    rig_up_many(&rig, 16);
+    uint32_t pulled = 0, full = rig.steps_full;
+    rig_tick(&rig, false);
+    rig_tick(&rig, false);
+    for (uint32_t i = 0; i < 16; i++)
+        for (uint32_t f = 0; f < 16; f++)
+            pulled += rig.peers[i].pull[f].open ? 1 : 0;
+    assert_true(pulled >= 16 * 8);
+    assert_true(rig.steps_full > full);
+    for (uint32_t f = 0; f < 16; f++)
+        assert_true(rig_run_to(&rig, f, 2));
+}
+
+/* A learner that has not done a step yet is not asked; nor is anybody once the run is over. */
+static void test_reports_without_steps(void **state)
+{
+    (void)state;
+    struct rig_options o = options(1, 4);
+    o.budget = 500;
+    rig_init(&rig, &o);
+    rig_up_many(&rig, 2);
+    rig_report(&rig, 0, 0);
+    assert_int_equal(interval_now(), 0);
+    assert_false(pl_heap_has(&rig.s->pulls, 0));
+    for (int i = 0; i < 40; i++)
+        rig_tick(&rig, false);
+    assert_false(pl_heap_has(&rig.s->pulls, 0));
+    assert_int_equal(rig.s->phase, PL_PHASE_CLOSING);
+}
+
 /* Nobody is asked who has not done a step, has no bulk connection, or has too much on its way already. */
 static void test_who_is_not_asked(void **state)
 {
@@ -389,6 +441,9 @@ int main(void)
         rig_unit_test(test_a_slow_link_is_asked_earlier),
         rig_unit_test(test_strides),
         rig_unit_test(test_a_slow_link_alone_gets_through),
+        rig_unit_test(test_a_period_of_one),
+        rig_unit_test(test_more_work_than_fits_into_a_step),
+        rig_unit_test(test_reports_without_steps),
         rig_unit_test(test_who_is_not_asked),
     };
     return rig_run_tests(tests);

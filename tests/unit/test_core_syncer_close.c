@@ -198,7 +198,8 @@ static void test_reconnect_while_closing(void **state)
     rig_push_chunk(&rig, 1, 0, 40000, 1);
     rig_push_chunk(&rig, 1, 0, 40000, 2);
     assert_true(rig.pushes[1][0].verified);
-    rig_restart(&rig, 1); /* a new process: what the old one pushed does not count; it is asked for the same round */
+    rig_restart(
+        &rig, 1); /* a new process: what the old one pushed does not count; it is asked for the same round */
     rig_up(&rig, 1);
     assert_int_equal(rig.peers[1].pull[0].round, round);
     assert_true(rig.peers[1].pull[0].open);
@@ -315,17 +316,23 @@ static void start_other(uint32_t quorum, uint32_t peers)
     rig_up_many(&rig, peers);
 }
 
+/* Everybody goes on until this time since the start. */
+static void tick_until(uint64_t ns)
+{
+    while (rig.now_ns < ns)
+        rig_tick(&rig, true);
+}
+
 static void test_another_shard_learns_from_its_learners(void **state)
 {
     (void)state;
     start_other(1, 4);
-    for (int i = 0; i < 100; i++)
-        rig_tick(&rig, true);
+    tick_until(rig.now_ns + 21 * PL_SEC);
     assert_int_equal(phase(), PL_PHASE_RUNNING); /* the budget is not its business */
     rig.peers[0].flags = rig.peers[1].flags = 2;
     rig_tick(&rig, true);
     assert_int_equal(phase(), PL_PHASE_RUNNING); /* half of them might be mistaken */
-    rig_down(&rig, 3); /* two of three */
+    rig_down(&rig, 3);                           /* two of three */
     assert_int_equal(rig.s->finishing, 2);
     rig_tick(&rig, false);
     assert_int_equal(phase(), PL_PHASE_CLOSING);
@@ -347,7 +354,38 @@ static void test_finishing_is_counted_by_presence(void **state)
     assert_int_equal(rig.s->finishing, 0);
     rig_up(&rig, 0);
     rig_up(&rig, 1); /* it comes with HELLO too */
-    assert_int_equal(phase(), PL_PHASE_CLOSING);
+    assert_int_equal(rig.s->finishing, 2);
+}
+
+/* The first to call after a restart cannot end the run before the others are back. */
+static void test_a_shard_that_just_started_waits(void **state)
+{
+    (void)state;
+    start_other(1, 0);
+    uint64_t start = rig.now_ns;
+    rig.peers[0].flags = 2;
+    rig_up(&rig, 0);
+    tick_until(start + 19 * PL_SEC);
+    assert_int_equal(phase(), PL_PHASE_RUNNING);
+    rig_up(&rig, 1);
+    rig_up(&rig, 2);
+    tick_until(start + 60 * PL_SEC);
+    assert_int_equal(phase(), PL_PHASE_RUNNING); /* one of three */
+}
+
+/* Fewer than K are left, and all of them say that the run ends: after a while they are believed. */
+static void test_fewer_than_a_quorum_end_it_too(void **state)
+{
+    (void)state;
+    start_other(3, 2);
+    tick_until(rig.now_ns + 30 * PL_SEC);
+    rig.peers[0].flags = rig.peers[1].flags = 2;
+    rig_tick(&rig, true);
+    uint64_t since = rig.now_ns;
+    tick_until(since + 19 * PL_SEC);
+    assert_int_equal(phase(), PL_PHASE_RUNNING);
+    tick_until(since + 21 * PL_SEC);
+    assert_true(phase() != PL_PHASE_RUNNING);
 }
 
 int main(void)
@@ -366,6 +404,8 @@ int main(void)
         rig_unit_test(test_crash_while_closing),
         rig_unit_test(test_another_shard_learns_from_its_learners),
         rig_unit_test(test_finishing_is_counted_by_presence),
+        rig_unit_test(test_a_shard_that_just_started_waits),
+        rig_unit_test(test_fewer_than_a_quorum_end_it_too),
     };
     return rig_run_tests(tests);
 }

@@ -199,14 +199,16 @@ static void test_skip(void **state)
     (void)state;
     start(3);
     uint32_t c = rig.peers[2].control;
-    rig_send(&rig, c, &(struct pl_msg){.type = PL_MSG_SKIP, .u.skip = {F, PL_ROUND(1, 1)}}); /* another round */
+    rig_send(&rig, c,
+             &(struct pl_msg){.type = PL_MSG_SKIP, .u.skip = {F, PL_ROUND(1, 1)}}); /* another round */
     assert_int_equal(rig.s->fragments[F].waiting, 3);
     rig_push_header(&rig, 2, F, 40000);
     rig_push_chunk(&rig, 2, F, 40000, 0);
     rig_skip(&rig, 2, F); /* changed its mind in the middle */
     assert_int_equal(rig.s->fragments[F].waiting, 2);
     assert_false(rig.pushes[2][F].used);
-    rig_send(&rig, c, &(struct pl_msg){.type = PL_MSG_SKIP, .u.skip = {F, rig.peers[2].pull[F].round}}); /* twice */
+    rig_send(&rig, c,
+             &(struct pl_msg){.type = PL_MSG_SKIP, .u.skip = {F, rig.peers[2].pull[F].round}}); /* twice */
     rig_push(&rig, 0, F);
     rig_push(&rig, 1, F);
     run_to_due();
@@ -257,137 +259,6 @@ static void test_quorum_lost_in_grace(void **state)
     rig_push(&rig, 2, F);
     assert_int_equal(merged()->u.merge.contributor_count, 2);
     assert_int_equal(merged()->u.merge.contributors[1].identity, 30);
-}
-
-/* ---- pushes that are wrong ---- */
-
-static struct pl_msg push_of(uint32_t i)
-{
-    const struct rig_pull *p = &rig.peers[i].pull[F];
-    return (struct pl_msg){.type = PL_MSG_PUSH,
-                           .u.push = {.fragment = F,
-                                      .round = p->round,
-                                      .base_version = p->base,
-                                      .steps = 1,
-                                      .tokens = 10,
-                                      .bytes = 40000,
-                                      .digest = 5}};
-}
-
-static void expect_push_refused(struct pl_msg msg, enum pl_reason reason, const char *words)
-{
-    uint8_t before[RIG_SAVE_BYTES], after[RIG_SAVE_BYTES];
-    uint32_t control = rig.peers[1].control, bulk = rig.peers[1].bulk;
-    size_t len = rig_save(&rig, before);
-    rig_send(&rig, bulk, &msg);
-    const struct pl_sync_effect *fx = rig_closed(&rig, control);
-    assert_non_null(fx);
-    assert_int_equal(fx->u.close.reason, reason);
-    if (strstr(fx->u.close.text, words) == NULL)
-        fail_msg("\"%s\" does not say \"%s\"", fx->u.close.text, words);
-    assert_int_equal(rig_save(&rig, after), len);
-    assert_memory_equal(before, after, len);
-    assert_int_equal(rig.s->fragments[F].waiting, 1); /* not waited for any longer */
-    rig_release(&rig);
-    start(2);
-}
-
-static void test_implausible_pushes(void **state)
-{
-    (void)state;
-    start(2);
-    struct pl_msg msg = push_of(1);
-    msg.u.push.steps = 0;
-    expect_push_refused(msg, PL_REASON_BAD_MESSAGE, "PUSH.steps is 0, at least 1");
-    msg = push_of(1);
-    msg.u.push.tokens = 1001;
-    expect_push_refused(msg, PL_REASON_BAD_MESSAGE, "PUSH.tokens is 1001 in 1 steps, at most 1000 a step");
-    msg = push_of(1);
-    msg.u.push.bytes = 0;
-    expect_push_refused(msg, PL_REASON_BAD_MESSAGE, "PUSH.bytes is 0, between 1 and 40000");
-    msg = push_of(1);
-    msg.u.push.bytes = 40001;
-    expect_push_refused(msg, PL_REASON_BAD_MESSAGE, "PUSH.bytes is 40001, between 1 and 40000");
-    msg = push_of(1);
-    rig_send(&rig, rig.peers[1].bulk, &msg);
-    msg.u.push.digest++;
-    expect_push_refused(msg, PL_REASON_WRONG_STATE, "came twice and differs");
-    static const uint8_t zeros[1 << 14];
-    struct pl_msg data = {.type = PL_MSG_DATA, .u.data = {F, rig.peers[1].pull[F].round, 3, {zeros, 1}}};
-    msg = push_of(1);
-    rig_send(&rig, rig.peers[1].bulk, &msg);
-    expect_push_refused(data, PL_REASON_BAD_MESSAGE, "DATA.index 3 with 1 bytes does not fit a push of 40000 bytes");
-    rig_send(&rig, rig.peers[1].bulk, &msg);
-    data.u.data.index = 1;
-    expect_push_refused(data, PL_REASON_BAD_MESSAGE, "DATA.index 1 with 1 bytes does not fit");
-}
-
-/* Steps over the product's range: no limit can be computed, so none is applied; nothing overflows. */
-static void test_enormous_steps(void **state)
-{
-    (void)state;
-    start(2);
-    struct pl_msg msg = push_of(1);
-    msg.u.push.steps = PL_COUNT_MAX;
-    msg.u.push.tokens = PL_COUNT_MAX;
-    rig_send(&rig, rig.peers[1].bulk, &msg);
-    assert_true(rig_live(&rig, 1));
-    rig.peers[0].steps = rig.peers[0].tokens = PL_COUNT_MAX;
-    rig_report(&rig, 0, 0);
-    assert_true(rig_live(&rig, 0));
-}
-
-static void test_wrong_base(void **state)
-{
-    (void)state;
-    start(3);
-    struct pl_msg msg = push_of(1);
-    msg.u.push.base_version = 5;
-    rig_send(&rig, rig.peers[1].bulk, &msg);
-    expect_sent(rig.peers[1].control, PL_MSG_DROP);
-    assert_true(rig_live(&rig, 1)); /* no mistake: control and bulk may overtake each other */
-    rig_push(&rig, 0, F);
-    rig_push(&rig, 2, F);
-    run_to_due();
-    assert_int_equal(merged()->u.merge.contributor_count, 2);
-}
-
-static void test_bad_content(void **state)
-{
-    (void)state;
-    start(3);
-    rig.bad_verify = true;
-    uint32_t control = rig.peers[1].control;
-    rig_push(&rig, 1, F);
-    expect_closed(control, BAD_CONTENT, "push of fragment 0 does not match its digest");
-    assert_false(rig.pushes[1][F].used);
-    rig.bad_verify = false;
-
-    /* Its learner is gone before the answer: nobody is left to be told. */
-    rig.hold_verify = true;
-    rig_push(&rig, 2, F);
-    rig_down(&rig, 2);
-    rig_forget(&rig);
-    assert_true(rig_answer(&rig, PL_SYNC_EV_VERIFIED, false));
-    assert_int_equal(rig_effects(&rig, PL_SYNC_FX_CLOSE), 0);
-    assert_int_equal(rig_effects(&rig, PL_SYNC_FX_DISCARD), 1);
-}
-
-static void test_verified_after_the_round(void **state)
-{
-    (void)state;
-    start(3);
-    rig_push(&rig, 0, F);
-    rig_push(&rig, 1, F);
-    rig.hold_verify = true;
-    rig_push(&rig, 2, F);
-    run_to_due();
-    rig_advance(&rig, 100 * PL_MS);
-    assert_int_equal(merged()->u.merge.contributor_count, 2);
-    assert_false(rig.pushes[2][F].used);
-    rig_forget(&rig);
-    assert_true(rig_answer(&rig, PL_SYNC_EV_VERIFIED, true)); /* it is of no use any more */
-    assert_int_equal(rig_traces(&rig, PL_TRACE_SYNC_HELD), 0);
 }
 
 /* ---- dying and coming back ---- */
@@ -650,11 +521,6 @@ int main(void)
         rig_unit_test(test_skip),
         rig_unit_test(test_quorum_counts_identities),
         rig_unit_test(test_quorum_lost_in_grace),
-        rig_unit_test(test_implausible_pushes),
-        rig_unit_test(test_enormous_steps),
-        rig_unit_test(test_wrong_base),
-        rig_unit_test(test_bad_content),
-        rig_unit_test(test_verified_after_the_round),
         rig_unit_test(test_a_dead_learner_holds_nobody_up),
         rig_unit_test(test_a_held_push_outlives_its_learner),
         rig_unit_test(test_push_is_resumed_after_a_reconnect),

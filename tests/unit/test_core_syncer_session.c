@@ -113,7 +113,8 @@ static void test_new_process_fences_the_old(void **state)
     uint8_t before[RIG_SAVE_BYTES], after[RIG_SAVE_BYTES];
     size_t len = rig_save(&rig, before);
     uint32_t c = rig_open(&rig, 10);
-    rig_send(&rig, c, &(struct pl_msg){.type = PL_MSG_HELLO, .u.hello = {.incarnation = first, .nonce = 100}});
+    rig_send(&rig, c,
+             &(struct pl_msg){.type = PL_MSG_HELLO, .u.hello = {.incarnation = first, .nonce = 100}});
     expect_closed(c, FENCED, "HELLO.incarnation 100000001 is older than 100000002");
     assert_true(rig_closed(&rig, c)->u.close.refuse);
     assert_true(rig_live(&rig, 0)); /* the one that took over stays */
@@ -234,15 +235,19 @@ static const struct mistake mistakes[] = {
     {BAD(WRONG_STATE, "REPORT came, PUSH or DATA is expected"), .bulk = true, M(REPORT)},
     {BAD(WRONG_STATE, "ATTACH came, PUSH or DATA is expected"), .bulk = true, M(ATTACH)},
     {BAD(WRONG_STATE, "UPDATE came, PUSH or DATA is expected"), .bulk = true, M(UPDATE)},
-    {BAD(BAD_MESSAGE, "REPORT.steps went back from 5 to 4"), M(REPORT), .msg.u.report = {.steps = 4, .tokens = 50}},
-    {BAD(BAD_MESSAGE, "REPORT.tokens went back from 50 to 49"), M(REPORT), .msg.u.report = {.steps = 5, .tokens = 49}},
+    {BAD(BAD_MESSAGE, "REPORT.steps went back from 5 to 4"), M(REPORT),
+     .msg.u.report = {.steps = 4, .tokens = 50}},
+    {BAD(BAD_MESSAGE, "REPORT.tokens went back from 50 to 49"), M(REPORT),
+     .msg.u.report = {.steps = 5, .tokens = 49}},
     {BAD(BAD_MESSAGE, "REPORT.tokens grew by 2001 in 2 steps, at most 1000"), M(REPORT),
      .msg.u.report = {.steps = 7, .tokens = 2051}},
-    {BAD(BAD_MESSAGE, "REPORT.tokens grew by 1 in 0 steps"), M(REPORT), .msg.u.report = {.steps = 5, .tokens = 51}},
+    {BAD(BAD_MESSAGE, "REPORT.tokens grew by 1 in 0 steps"), M(REPORT),
+     .msg.u.report = {.steps = 5, .tokens = 51}},
     {BAD(BAD_MESSAGE, "SKIP.fragment is 2, which shard 0 does not own"), M(SKIP), .msg.u.skip.fragment = 2},
     {BAD(BAD_MESSAGE, "HAVE.fragment is 2, which shard 0 does not own"), M(HAVE), .msg.u.got.fragment = 2},
     {BAD(WRONG_STATE, "HAVE.version is 9, fragment 1 is at 0"), M(HAVE), .msg.u.got = {1, 9}},
-    {BAD(BAD_MESSAGE, "FETCH.fragment is 4095, which shard 0 does not own"), M(FETCH), .msg.u.fetch.fragment = 4095},
+    {BAD(BAD_MESSAGE, "FETCH.fragment is 4095, which shard 0 does not own"), M(FETCH),
+     .msg.u.fetch.fragment = 4095},
     {BAD(BAD_MESSAGE, "PUSH.fragment is 2, which shard 0 does not own"), .bulk = true, M(PUSH),
      .msg.u.push.fragment = 2},
     {BAD(BAD_MESSAGE, "DATA.fragment is 2, which shard 0 does not own"), .bulk = true, M(DATA),
@@ -318,7 +323,8 @@ static void test_first_messages_that_are_wrong(void **state)
     assert_true(rig_live(&rig, 0));
     rig_down(&rig, 0);
     c = rig_open(&rig, 10); /* known, but away */
-    rig_send(&rig, c, &(struct pl_msg){.type = PL_MSG_ATTACH, .u.attach.incarnation = rig.peers[0].incarnation});
+    rig_send(&rig, c,
+             &(struct pl_msg){.type = PL_MSG_ATTACH, .u.attach.incarnation = rig.peers[0].incarnation});
     expect_closed(c, WRONG_STATE, "ATTACH came before HELLO");
 }
 
@@ -369,7 +375,8 @@ static void test_units_are_for_the_home_shard(void **state)
     uint8_t have[PL_ITEM_HAVE_BYTES], unit[PL_ITEM_HELD_UNIT_BYTES];
     pl_item_have_put(have, 0, &(struct pl_item_have){0, rig_digest(1, 0)});
     pl_item_held_unit_put(unit, 0, &(struct pl_item_held_unit){0, 0});
-    rig_send(&rig, c, &(struct pl_msg){.type = PL_MSG_JOIN, .u.join = {.have = {have, 1}, .units = {unit, 1}}});
+    rig_send(&rig, c,
+             &(struct pl_msg){.type = PL_MSG_JOIN, .u.join = {.have = {have, 1}, .units = {unit, 1}}});
     expect_closed(c, BAD_MESSAGE, "JOIN.units has 1 entries");
     rig_up(&rig, 0);
     c = rig.peers[0].control;

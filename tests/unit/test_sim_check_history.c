@@ -147,9 +147,15 @@ static void test_replayed_record_differs(void **state)
     crig_round(r, 0, 8, 7);
     crig_crash(r, 0);
     struct pl_sync_effect fx = crig_merge_effect(r, 0, 7);
-    struct pl_record record = {.type = PL_RECORD_ROUND, .epoch = 1, .fragment = 0, .round = r->round[0], .version = 1,
-                               .digest = crig_digest(0, 1), .update_bytes = 50,
-                               .contributor_count = fx.u.merge.contributor_count, .contributors = r->contributors};
+    struct pl_record record = {.type = PL_RECORD_ROUND,
+                               .epoch = 1,
+                               .fragment = 0,
+                               .round = r->round[0],
+                               .version = 1,
+                               .digest = crig_digest(0, 1),
+                               .update_bytes = 50,
+                               .contributor_count = fx.u.merge.contributor_count,
+                               .contributors = r->contributors};
     pl_checks_replayed(r->c, 0, r->now, &record);
     crig_fine(r);
     r->contributors[1].tokens++;
@@ -202,7 +208,8 @@ static void test_done_told_too_early(void **state)
 {
     struct check_rig *r = *state;
     crig_store(r, 0, (struct pl_record){.type = PL_RECORD_DONE}, false);
-    crig_effect(r, 0, (struct pl_sync_effect){.kind = PL_SYNC_FX_CLOSE, .u.close = {.reason = PL_REASON_DONE}});
+    crig_effect(r, 0,
+                (struct pl_sync_effect){.kind = PL_SYNC_FX_CLOSE, .u.close = {.reason = PL_REASON_DONE}});
     crig_failed(r, "durable");
 }
 
@@ -230,8 +237,11 @@ static void test_no_memory(void **state)
     (void)state;
     struct check_rig r;
     crig_init(&r, 2, 1);
-    struct pl_check_setup options = {.manifest = &r.manifest, .identities = r.identities,
-                                     .identity_count = RIG_LEARNERS, .learners_max = 8, .conns_max = 16};
+    struct pl_check_setup options = {.manifest = &r.manifest,
+                                     .identities = r.identities,
+                                     .identity_count = RIG_LEARNERS,
+                                     .learners_max = 8,
+                                     .conns_max = 16};
     crig_free(&r);
     bool complete = false;
     int failures = 0;

@@ -87,6 +87,19 @@ static void test_merge_waits_too_long(void **state)
     crig_failed(r, "hostage");
 }
 
+static void test_grace_of_an_hour(void **state)
+{
+    struct check_rig *r = *state;
+    pl_checks_step(r->c, r->now, 11, 1, 10, PL_SEC, 0);
+    quorum_at_due(r);
+    struct pl_trace t = {PL_TRACE_SYNC_QUORUM, {0, r->round[0], 2, 4 * PL_SEC}};
+    crig_effect(r, 0, (struct pl_sync_effect){.kind = PL_SYNC_FX_TRACE, .u.trace = t});
+    crig_fine(r);
+    t.arg[3] = 3600 * PL_SEC;
+    crig_effect(r, 0, (struct pl_sync_effect){.kind = PL_SYNC_FX_TRACE, .u.trace = t});
+    crig_failed(r, "hostage");
+}
+
 static void test_no_quorum_may_wait(void **state)
 {
     struct check_rig *r = *state;
@@ -224,7 +237,8 @@ static void test_bounds(void **state)
 static void test_balance(void **state)
 {
     struct check_rig *r = *state;
-    struct pl_check_balance b = {.worked = 10, .merged = 7, .residual = 1, .local = 2.000001, .tolerance_abs = 1e-5};
+    struct pl_check_balance b = {
+        .worked = 10, .merged = 7, .residual = 1, .local = 2.000001, .tolerance_abs = 1e-5};
     pl_checks_balance(r->c, r->now, 11, 1, 0, &b);
     crig_fine(r);
     b.residual = 0.9; /* what quantisation left behind is gone */
@@ -355,6 +369,23 @@ static void test_model_reset_of_an_honest_learner(void **state)
     crig_failed(r, "model");
 }
 
+static void test_model_closing_round(void **state)
+{
+    struct check_rig *r = *state;
+    struct pl_trace t = {PL_TRACE_SYNC_CLOSING, {0, 0, 0, 0}};
+    crig_effect(r, 0, (struct pl_sync_effect){.kind = PL_SYNC_FX_TRACE, .u.trace = t});
+    for (uint32_t i = 0; i < RIG_LEARNERS; i++) {
+        crig_step(r, i);
+        crig_pull(r, i, 0, 9);
+        crig_copy(r, i, 0);
+    }
+    crig_push(r, 0, 0); /* fewer than K may be merged now, but not while others may still answer */
+    crig_message(r, 0, 2, (struct pl_msg){.type = PL_MSG_SKIP, .u.skip = {0, r->round[0]}});
+    crig_fine(r);
+    crig_effect(r, 0, crig_merge_effect(r, 0, 1));
+    crig_failed(r, "model");
+}
+
 static void test_model_superseded_round(void **state)
 {
     struct check_rig *r = *state;
@@ -378,6 +409,7 @@ int main(void)
         TEST(test_step_held_up),
         TEST(test_merge_within_grace),
         TEST(test_merge_waits_too_long),
+        TEST(test_grace_of_an_hour),
         TEST(test_no_quorum_may_wait),
         TEST(test_clock_right),
         TEST(test_clock_too_fast),
@@ -401,6 +433,7 @@ int main(void)
         TEST(test_model_pull_on_a_wrong_base),
         TEST(test_model_pull_when_not_due),
         TEST(test_model_reset_of_an_honest_learner),
+        TEST(test_model_closing_round),
         TEST(test_model_superseded_round),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

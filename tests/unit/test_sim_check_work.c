@@ -1,4 +1,5 @@
-/* struct pl_work and the checkers about contributions: once, staleness, ledger, units, fence. */
+/* struct pl_work and the checkers about contributions: once, staleness, ledger, units,
+ * fence, manners. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -254,6 +255,24 @@ static void test_token_clock_counts_too_much(void **state)
     crig_failed(r, "ledger");
 }
 
+static void test_token_clock_lost_in_a_crash(void **state)
+{
+    struct check_rig *r = *state;
+    struct pl_trace t = {PL_TRACE_SYNC_BOOT, {2, 0, 400, 0}};
+    crig_store(r, 0,
+               (struct pl_record){.type = PL_RECORD_LEASE, .unit = 1, .identity = 11, .clock_tokens = 400},
+               true);
+    crig_store(r, 0,
+               (struct pl_record){.type = PL_RECORD_LEASE, .unit = 2, .identity = 11, .clock_tokens = 500},
+               false);
+    crig_crash(r, 0);
+    crig_effect(r, 0, (struct pl_sync_effect){.kind = PL_SYNC_FX_TRACE, .u.trace = t});
+    crig_fine(r);
+    t.arg[2] = 399;
+    crig_effect(r, 0, (struct pl_sync_effect){.kind = PL_SYNC_FX_TRACE, .u.trace = t});
+    crig_failed(r, "ledger");
+}
+
 static void test_learners_clock_goes_back(void **state)
 {
     struct check_rig *r = *state;
@@ -270,15 +289,16 @@ static void test_learners_clock_goes_back(void **state)
 
 static void lease(struct check_rig *r, uint32_t learner, uint64_t unit, uint64_t cursor)
 {
-    crig_store(r, 0, (struct pl_record){.type = PL_RECORD_LEASE, .unit = unit, .identity = r->identities[learner]},
-              true);
+    crig_store(r, 0,
+               (struct pl_record){.type = PL_RECORD_LEASE, .unit = unit, .identity = r->identities[learner]},
+               true);
     crig_send(r, 0, 2 * learner, (struct pl_msg){.type = PL_MSG_LEASE, .u.lease = {unit, cursor}});
 }
 
 static void report(struct check_rig *r, uint32_t learner, uint64_t unit, uint64_t cursor)
 {
     crig_message(r, 0, 2 * learner,
-                (struct pl_msg){.type = PL_MSG_REPORT, .u.report = {.unit = unit, .cursor = cursor}});
+                 (struct pl_msg){.type = PL_MSG_REPORT, .u.report = {.unit = unit, .cursor = cursor}});
 }
 
 static void test_units_good(void **state)
@@ -389,6 +409,64 @@ static void test_message_of_an_old_process(void **state)
     crig_failed(r, "fence");
 }
 
+static struct pl_sync_effect close_fx(uint32_t conn, enum pl_reason reason)
+{
+    return (struct pl_sync_effect){.kind = PL_SYNC_FX_CLOSE,
+                                   .u.close = {.conn = conn, .reason = reason, .text = "what was expected"}};
+}
+
+static void bad_bytes(struct check_rig *r, uint32_t conn)
+{
+    struct pl_error error = {.text = "no frame"};
+    crig_event(r, 0, (struct pl_sync_event){.kind = PL_SYNC_EV_BAD, .u.bad = {conn, &error}});
+}
+
+static void test_manners_good(void **state)
+{
+    struct check_rig *r = *state;
+    bad_bytes(r, 0);
+    struct pl_sync_effect fx[2] = {close_fx(0, PL_REASON_BAD_FRAME), close_fx(1, PL_REASON_BAD_FRAME)};
+    crig_effects(r, 0, fx, 2);
+    crig_message(r, 0, 2, (struct pl_msg){.type = PL_MSG_LEASE}); /* not for learners to say */
+    crig_effect(r, 0, close_fx(2, PL_REASON_WRONG_STATE));
+    crig_effect(r, 0, close_fx(4, PL_REASON_LEASE_EXPIRED)); /* a timer: nobody spoke */
+    crig_fine(r);
+}
+
+static void test_bad_bytes_ignored(void **state)
+{
+    struct check_rig *r = *state;
+    bad_bytes(r, 0);
+    crig_effects(r, 0, NULL, 0);
+    crig_failed(r, "manners");
+}
+
+static void test_wrong_message_ignored(void **state)
+{
+    struct check_rig *r = *state;
+    crig_message(r, 0, 1, (struct pl_msg){.type = PL_MSG_REPORT}); /* on the bulk connection */
+    crig_effects(r, 0, NULL, 0);
+    crig_failed(r, "manners");
+}
+
+static void test_somebody_else_is_blamed(void **state)
+{
+    struct check_rig *r = *state;
+    bad_bytes(r, 0);
+    struct pl_sync_effect fx[2] = {close_fx(0, PL_REASON_BAD_FRAME), close_fx(2, PL_REASON_BAD_FRAME)};
+    crig_effects(r, 0, fx, 2);
+    crig_failed(r, "manners");
+}
+
+static void test_closed_without_a_word(void **state)
+{
+    struct check_rig *r = *state;
+    struct pl_sync_effect fx = close_fx(0, PL_REASON_LEASE_EXPIRED);
+    fx.u.close.text[0] = '\0';
+    crig_effect(r, 0, fx);
+    crig_failed(r, "manners");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 int main(void)
 {
@@ -409,6 +487,7 @@ int main(void)
         TEST(test_record_is_not_the_merge),
         TEST(test_token_clock_goes_back),
         TEST(test_token_clock_counts_too_much),
+        TEST(test_token_clock_lost_in_a_crash),
         TEST(test_learners_clock_goes_back),
         TEST(test_units_good),
         TEST(test_unit_with_two),
@@ -420,6 +499,11 @@ int main(void)
         TEST(test_two_processes_one_incarnation),
         TEST(test_identity_twice_in_a_merge),
         TEST(test_message_of_an_old_process),
+        TEST(test_manners_good),
+        TEST(test_bad_bytes_ignored),
+        TEST(test_wrong_message_ignored),
+        TEST(test_somebody_else_is_blamed),
+        TEST(test_closed_without_a_word),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

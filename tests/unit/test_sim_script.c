@@ -189,8 +189,8 @@ static void test_mistakes(void **state)
 static void test_nobody(void **state)
 {
     (void)state;
-    static const char *const wrong[] = {"at 1s crash learner 4", "at 1s crash learner 0", "at 1s crash syncer 1",
-                                        "at 1s cut learner 1 from syncer 1"};
+    static const char *const wrong[] = {"at 1s crash learner 4", "at 1s crash learner 0",
+                                        "at 1s crash syncer 1", "at 1s cut learner 1 from syncer 1"};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         struct pl_alloc alloc = pl_alloc_system();
         struct pl_sim_result result = {0};
