@@ -6,8 +6,8 @@
  *
  * A learner's push of a fragment goes NONE -> PULLED -> RECEIVING -> VERIFYING -> HELD -> MERGING -> NONE, and back
  * to NONE from anywhere but MERGING. A push that is not in the merge is dropped, and nothing is lost by it: the work
- * stays in the learner (I1, I5). `waiting` counts the live learners whose push may still come; a learner that dies,
- * skips or breaks the protocol leaves it at once, so it can hold nobody up (I6).
+ * stays in the learner (I12). `waiting` counts the live learners whose push may still come; a learner that dies,
+ * skips or breaks the protocol leaves it at once, so it can hold nobody up (I7).
  */
 #include "core/syncer_int.h"
 
@@ -285,7 +285,7 @@ static void leave_behind(struct pl_syncer *s, uint32_t m, uint32_t f, struct pl_
     forget_push(s, m, f, out);
 }
 
-/* The learners whose pushes are in this state, by identity: the order of summation (I5). */
+/* The learners whose pushes are in this state, by identity: the order of summation (I14). */
 static uint32_t list_contributors(struct pl_syncer *s, uint32_t f, enum push_state state)
 {
     uint32_t n = 0;

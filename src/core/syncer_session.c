@@ -1,7 +1,7 @@
 /* core/syncer_session.c - who is here: connections, greetings, incarnations, leases, and losing a learner.
  *
  * An identity (from the certificate) has one slot. A process of that identity has an incarnation, given by the home
- * shard; a higher one takes over at once and the older is fenced off for good (I9). A slot survives its learner's
+ * shard; a higher one takes over at once and the older is fenced off for good (I18). A slot survives its learner's
  * absence, because it holds last_merged per fragment: without it a returning learner would lose its local work.
  *
  *   connection:  NEW --HELLO--> CONTROL        NEW --ATTACH--> BULK

@@ -15,6 +15,7 @@ struct pace {
     uint64_t sum_ns; /* of the last SAMPLES steps */
     uint64_t at[SAMPLES];
     uint32_t count;
+    uint64_t peak_ns; /* the longest step lately; falls slower than a running average follows */
 };
 
 struct seen {
@@ -54,10 +55,12 @@ void pl_check_clock_step(struct pl_checks *c, uint32_t person, uint64_t drawn_ns
     uint32_t i = p->count++ % SAMPLES;
     p->sum_ns += drawn_ns - p->at[i];
     p->at[i] = drawn_ns;
+    p->peak_ns -= p->peak_ns / 16;
+    p->peak_ns = drawn_ns > p->peak_ns ? drawn_ns : p->peak_ns;
 }
 
-/* K-th smallest and largest step time of those who are here; a stranger may claim any, so counts as 0. False: too few
- * are here, or one is too new to be known. */
+/* K-th smallest mean and longest recent step of those who are here; a stranger may claim any, so counts as 0. False:
+ * too few are here, or one is too new to be known. */
 static bool step_times(const struct pl_checks *c, uint32_t shard, uint64_t *kth, uint64_t *largest)
 {
     uint64_t *v = c->clock->scratch;
@@ -72,12 +75,12 @@ static bool step_times(const struct pl_checks *c, uint32_t shard, uint64_t *kth,
             if (p->count < SAMPLES)
                 return false;
             mean = p->sum_ns / SAMPLES;
+            *largest = p->peak_ns > *largest ? p->peak_ns : *largest;
         }
         uint32_t at = n++;
         for (; at > 0 && v[at - 1] > mean; at--)
             v[at] = v[at - 1];
         v[at] = mean;
-        *largest = mean > *largest ? mean : *largest;
     }
     if (n < c->quorum)
         return false;

@@ -2,8 +2,8 @@
  * given out again when used up.
  *
  * Judged by what the home shard has been told: a learner that lost its unit to another while it was away, and does not
- * know, does not hold it. A crash of the shard loses who is here and the newest cursors, not who a unit was leased to;
- * but a lease that was being recorded then may stand or not, and nobody's claim to that unit is judged.
+ * know, does not hold it. A crash of the shard loses who is here and the newest cursors, not who a unit was leased to.
+ * While a lease is being recorded, and after a crash then, when it may stand or not, no other claim to the unit counts.
  */
 #include "sim/check_int.h"
 
@@ -61,7 +61,8 @@ static void on_join(struct pl_checks *c, uint32_t person, const struct pl_msg_jo
         struct unit *u = find(c, held.unit);
         if (u == NULL)
             return;
-        bool its_own = !u->unsure && (u->leased == PL_NONE32 || u->leased == person);
+        bool its_own =
+            !u->unsure && u->recording == u->leased && (u->leased == PL_NONE32 || u->leased == person);
         if (u->holder == PL_NONE32 && !used_up(c, u) && its_own)
             u->holder = person;
     }

@@ -69,7 +69,8 @@ static void freeze_learner(struct pl_world *w)
     struct pl_action a = {.kind = PL_ACT_FREEZE, .node = any_learner(w)};
     pl_world_act(w, &a);
     a.kind = PL_ACT_THAW;
-    act_in(w, between_ms(w, 200, chance(w, 30) ? 40000 : 5000), &a);
+    uint64_t longest_ms = chance(w, 30) ? 40000 : 5000;
+    act_in(w, between_ms(w, 200, longest_ms), &a);
 }
 
 static void slow_learner(struct pl_world *w)
@@ -117,12 +118,15 @@ static void stall_one(struct pl_world *w, uint32_t node, uint64_t from_ns, uint6
 static void stall(struct pl_world *w)
 {
     if (chance(w, 60)) {
-        stall_one(w, any_learner(w), 0, between_ms(w, 100, 8000));
+        uint32_t node = any_learner(w);
+        stall_one(w, node, 0, between_ms(w, 100, 8000));
         return;
     }
     for (uint32_t i = 1; i <= w->o.learners; i++)
-        if (chance(w, 50))
-            stall_one(w, i, between_ms(w, 0, 3000), between_ms(w, 3000, 8000));
+        if (chance(w, 50)) {
+            uint64_t from_ns = between_ms(w, 0, 3000);
+            stall_one(w, i, from_ns, between_ms(w, 3000, 8000));
+        }
 }
 
 static void cut(struct pl_world *w)
@@ -153,7 +157,8 @@ static void slow_link(struct pl_world *w)
 
 static void fill_disk(struct pl_world *w)
 {
-    struct pl_action a = {.kind = chance(w, 50) ? PL_ACT_DISK_FULL : PL_ACT_SYNC_FAIL, .node = any_shard(w)};
+    struct pl_action a = {.node = any_shard(w)};
+    a.kind = chance(w, 50) ? PL_ACT_DISK_FULL : PL_ACT_SYNC_FAIL;
     a.arg = pl_prng_below(&w->faults_prng, 2000);
     pl_world_act(w, &a);
     a.kind = PL_ACT_DISK_OK;

@@ -306,6 +306,8 @@ static void answer_pull(struct pl_world *w, struct pl_hostile *h)
         push.u.push.tokens = PL_COUNT_MAX;
     if (chance(h, 10))
         push.u.push.bytes++;
+    if (chance(h, 10))
+        push.u.push.base_version = pl_sub_sat(push.u.push.base_version, 1);
     say(w, h, PL_LINK_BULK, &push);
     say(w, h, PL_LINK_BULK,
         &(struct pl_msg){.type = PL_MSG_DATA,

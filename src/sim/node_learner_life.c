@@ -157,10 +157,9 @@ static void load_checkpoint(struct pl_world *w, struct pl_lnode *p)
 static void begin(struct pl_world *w, struct pl_lnode *p)
 {
     struct pl_host *h = &w->hosts[p->host];
-    struct pl_learn_options o = {.nonce = pl_prng_next(&w->nodes_prng),
-                                 .seed = pl_prng_next(&w->nodes_prng),
-                                 .fragments_max = w->toy->fragments,
-                                 .local_data = h->local_data};
+    struct pl_learn_options o = {.fragments_max = w->toy->fragments, .local_data = h->local_data};
+    o.nonce = pl_prng_next(&w->nodes_prng); /* one after the other: initialisers have no order */
+    o.seed = pl_prng_next(&w->nodes_prng);
     p->process = ++w->processes;
     p->alive = true;
     p->stopped = p->quitting = p->stepping = false;

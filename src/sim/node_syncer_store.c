@@ -88,12 +88,11 @@ static uint64_t take_doubtful(struct pl_snode *s, uint64_t hash)
 
 static void add_doubtful(struct pl_snode *s, uint64_t hash, uint64_t seq)
 {
-    for (uint32_t i = 0; i < PL_DOUBTFUL_MAX; i++)
-        if (s->doubtful[i].seq == 0) {
-            s->doubtful[i] = (struct pl_doubtful){hash, seq};
-            return;
-        }
-    pl_assert(!"more records are in doubt than a shard can have under way");
+    uint32_t i = 0;
+    while (i < PL_DOUBTFUL_MAX && s->doubtful[i].seq != 0)
+        i++;
+    pl_assert(i < PL_DOUBTFUL_MAX); /* a shard has not that many records under way */
+    s->doubtful[i] = (struct pl_doubtful){hash, seq};
 }
 
 /* Those the store gave up are to be written again; a record that became durable leaves the table. */

@@ -271,7 +271,7 @@ static void ask_checks(struct pl_world *w)
     if (f != NULL)
         pl_world_fail(w, f->exit, "%s at %lu.%lu s: %s", f->checker, f->time_ns / PL_SEC,
                       f->time_ns / (PL_SEC / 10) % 10, f->text);
-    if (pl_checks_status(w->checks) != PELAGO_OK)
+    if (w->mem->failed || pl_checks_status(w->checks) != PELAGO_OK)
         w->status = PELAGO_NOMEM;
 }
 
@@ -323,9 +323,9 @@ static void finish(struct pl_world *w)
     bool asked = w->plan == NULL || !w->plan->no_end;
     if (w->result->exit == PL_SIM_OK && asked) {
         pl_checks_end(w->checks, w->now_ns);
-        ask_checks(w);
         compare_values(w);
     }
+    ask_checks(w);
     w->result->loss_final = final_loss(w);
     w->result->merged_tokens = w->merged_value_tokens / w->toy->values;
     w->result->cluster_ns = w->now_ns;
@@ -372,6 +372,7 @@ static enum pelago_status run_world(const struct pl_sim_options *o, const struct
     w->o = *o;
     w->plan = plan;
     w->alloc = pl_mem_alloc(&mem);
+    w->mem = &mem;
     w->curve = curve;
     w->result = result;
     pl_assert_handler *before = pl_assert_set_handler(on_assert);

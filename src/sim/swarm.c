@@ -28,7 +28,7 @@ static void draw_size(struct pl_prng *r, struct pl_sim_options *o)
     o->dimensions = (uint32_t)pl_prng_range(r, pl_max64(64, 8 * (uint64_t)o->fragments), 256);
     if (pl_prng_chance(r, 80000)) { /* values large enough to travel in several chunks */
         o->fragments = o->shards;
-        o->dimensions = (uint32_t)pl_prng_range(r, 6000, 20000) * o->shards;
+        o->dimensions = (uint32_t)pl_prng_range(r, 5000, 12000) * o->shards;
         o->learners = pl_min32(o->learners, 5);
     }
     uint32_t each = (o->fragments + o->shards - 1) / o->shards;

@@ -49,8 +49,10 @@ static void *mem_resize(void *user, void *block, size_t old_bytes, size_t new_by
         return NULL;
     }
     struct pl_mem_block *fresh = m->base->resize(m->base->user, NULL, 0, head + new_bytes);
-    if (fresh == NULL)
+    if (fresh == NULL) {
+        m->failed = true;
         return NULL;
+    }
     link_block(m, fresh, new_bytes);
     if (old != NULL) {
         memcpy(fresh + 1, block, old_bytes < new_bytes ? old_bytes : new_bytes);

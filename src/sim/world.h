@@ -31,6 +31,7 @@ struct pl_mem {
     const struct pl_alloc *base;
     struct pl_mem_block *first;
     uint64_t live_bytes, peak_bytes;
+    bool failed; /* memory was refused once: also when whoever asked could do without */
 };
 void pl_mem_init(struct pl_mem *m, const struct pl_alloc *base);
 void pl_mem_release(struct pl_mem *m);
@@ -52,6 +53,7 @@ struct pl_world {
     struct pl_sim_options o;
     const struct pl_sim_plan *plan;
     struct pl_alloc alloc;
+    const struct pl_mem *mem;  /* behind alloc */
     enum pelago_status status; /* sticky */
     uint64_t now_ns;
     uint64_t trace_hash;
