@@ -28,4 +28,4 @@ if [ ! -f "$folder/build.ninja" ] || [ "$wanted" != "$(cat "$inputs" 2>/dev/null
     log=$(meson setup "$folder" "$@") || { echo "$log"; exit 1; }
     echo "$wanted" >"$inputs"
 fi
-exec ninja -C "$folder" ${JOBS:+-j "$JOBS"}
+exec ninja --quiet -C "$folder" ${JOBS:+-j "$JOBS"}

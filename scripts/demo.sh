@@ -1,14 +1,32 @@
-#!/bin/sh
-# scripts/demo.sh - a simulated cluster to look at: the start of one run's trace, its end, then a few seeds.
-set -eu
+#!/bin/bash
+# scripts/demo.sh - a simulated cluster to look at: one round in full, then what breaks and how it comes back.
+set -euo pipefail
 cd "$(dirname "$0")/.."
 trace=$(mktemp)
 trap 'rm -f "$trace"' EXIT
-echo '$ build/pelago sim --seed 7 --trace'
-build/pelago sim --seed 7 --trace >"$trace"
-sed -n 1,40p "$trace"
-echo "... ($(wc -l <"$trace") lines)"
-tail -n 15 "$trace"
+run=(build/pelago sim --seed 7 --learners 4 --shards 1 --fragments 4 --quorum 1 --period 8 --apply 0
+    --step 1s --latency 20ms --faults 33 --fault-mean 30s)
+show() { cut -c1-118; }
+
+echo "Four learners train one model; a syncer merges its four fragments. Everything but the protocol is simulated:"
+echo "\$ ${run[*]} --trace"
+"${run[@]}" --trace >"$trace"
+
 echo
-echo '$ build/pelago sim --seeds 1..20'
-build/pelago sim --seeds 1..20
+echo "One round of one fragment: asked ahead of time, copied and pushed, merged, made durable, announced."
+round=$(sed -n 's/.*round.merge fragment=2 round=\([0-9.]*\) contributors=4.*/\1/p' "$trace" | sed -n 2p)
+version=$(awk -v r="round=$round" '$0 ~ "outcome.merged fragment=2 " r " " { print $NF; exit }' "$trace")
+grep -E "fragment=2 round=$round |version.publish fragment=2 $version " "$trace" | grep -vE 'gets|sends' | show
+
+echo
+echo "What broke until 200 s (world), and what the syncer and the learners made of it:"
+awk '$1 < 200' "$trace" | grep -E 'world|syncer\.boot|learner\.(lost|join)|outcome\.discard' | show
+
+echo
+echo "Then no more faults; the run reaches its budget and ends with the same bits everywhere:"
+grep -E 'run\.(closing|done)' "$trace" | show
+grep '^seed' "$trace"
+
+echo
+echo "\$ build/pelago sim --seeds 1..20      (other clusters, other faults, every rule checked after every event)"
+build/pelago sim --seeds 1..20 | grep -v '^reproduce'

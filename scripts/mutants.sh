@@ -2,7 +2,8 @@
 # scripts/mutants.sh [quick] - prove that the simulator finds every planted fault of tests/sim/mutants.txt.
 #
 #   (nothing)  search seeds 1..500 for each mutant; each must be found
-#   quick      what CI does: each must be found on its recorded seed, and 20 fresh seeds are tried and counted
+#   quick      what CI does: its recorded seed and 20 fresh ones; at least one of them must find it. A change of the
+#              timing moves what a seed means: where the recorded one misses, the line says so; record another
 #
 # Without a mutant the seed must pass, else finding it would prove nothing. The simulator's exit code says
 # what caught it: 3 assert, 4 liveness, 5 correctness.
@@ -56,10 +57,11 @@ quick() {
         echo "mutant $1: its recorded seed $2 fails without it; fix that first, or record another seed"
         touch "$logs/failed.$1"
     fi
-    if try "$1" "$2"; then caught="found, exit $code"; else touch "$logs/failed.$1"; fi
+    if try "$1" "$2"; then caught="found, exit $code"; fi
     for ((seed = fresh; seed < fresh + 20; seed++)); do
         if try "$1" "$seed"; then hits=$((hits + 1)); fi
     done
+    if [ "$caught" = missed ] && [ "$hits" -eq 0 ]; then touch "$logs/failed.$1"; fi
     printf 'mutant %3d  seed %4d: %s; %2d of 20 fresh seeds find it  %s\n' "$1" "$2" "$caught" "$hits" "$3"
 }
 

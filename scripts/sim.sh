@@ -25,8 +25,10 @@ else
         # From the clock, so that every run looks elsewhere; a seed that fails is recorded and stays.
         first=$(($(date +%s) * 1000))
     else
+        [[ $what =~ ^[0-9]+(\.\.[0-9]+)?$ ]] || { echo "scripts/sim.sh: seeds are written A..B, not $what" >&2; exit 2; }
         first=${what%%..*}
         total=$((${what##*..} - first + 1))
+        [ "$total" -gt 0 ] || { echo "scripts/sim.sh: no seeds in $what" >&2; exit 2; }
     fi
     echo "seeds $first..$((first + total - 1))"
     share=$(((total + jobs - 1) / jobs))
@@ -40,22 +42,22 @@ run_range() {
     local range=$1 code=0
     shift
     "$binary" sim --seeds "$range" "$@" >"$logs/$range" 2>&1 || code=$?
-    if [ $code -eq 0 ]; then
-        tail -n 1 "$logs/$range"
-        echo $((${range##*..} - ${range%%..*} + 1)) >"$logs/passed.$range"
+    local summary
+    summary=$(grep -E '^[0-9]+ seeds, [0-9]+ failed' "$logs/$range" || true)
+    if [ $code -eq 0 ] && [ -n "$summary" ]; then
+        echo "$summary"
     else
         echo "exit $code for seeds $range:"
         tail -n 30 "$logs/$range"
-        touch "$logs/failed.$range"
     fi
+    # A range that did not come to its end counts as one failure.
+    echo "${summary:-1 seeds, 1 failed}" >"$logs/summary.$range"
 }
 export -f run_range
 export binary logs
 if [ ${#ranges[@]} -gt 0 ]; then
     printf '%s\n' "${ranges[@]}" | xargs -P "$jobs" -I{} bash -c 'run_range "$@"' - {} "$@"
 fi
-# A range stops at its first failure; what it had not reached counts neither way.
-passed=$(find "$logs" -name 'passed.*' -exec cat {} + | awk '{ n += $1 } END { print n + 0 }')
-failed=$(find "$logs" -name 'failed.*' | wc -l)
+read -r passed failed < <(cat "$logs"/summary.* | awk '{ n += $1; f += $3 } END { print n - f, f + 0 }')
 echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

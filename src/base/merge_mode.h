@@ -1,4 +1,4 @@
-/* base/merge_mode.h - how the contributions to a tensor are merged (PAPER section 3.6).
+/* base/merge_mode.h - how the contributions to a tensor are merged (arXiv 2604.21428, appendix D.2).
  *
  * Here because the fragment table (core), the manifest (wire) and the arithmetic (optim) all name it. The values
  * go over the wire.

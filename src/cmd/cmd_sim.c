@@ -37,7 +37,8 @@ static const struct option options[] = {
     OPTION("faults", faults, NUMBER32, "sum of fault classes, 0 for none (src/sim/sim.h)"),
     OPTION("fault-mean", fault_mean_ms, TIME_MS, "mean time between two faults"),
     OPTION("step", step_ns, TIME, "inner step of the fastest learner"),
-    OPTION("spread-permille", speed_spread_permille, NUMBER32, "how much longer the slowest learner's step is"),
+    OPTION("spread-permille", speed_spread_permille, NUMBER32,
+           "how much longer the slowest learner's step is"),
     OPTION("latency", latency_ns, TIME, "one way"),
     OPTION("bandwidth", bandwidth, NUMBER64, "bytes a second, each learner and direction"),
     OPTION("dimensions", dimensions, NUMBER32, "values of the toy model"),
@@ -158,7 +159,9 @@ void pl_sim_print_flags(FILE *out, const struct pl_sim_options *o)
             continue;
         memcpy(width == 8 ? (void *)&v : (void *)&small, now, width);
         fprintf(out, " --%s %" PRIu64 "%s", options[i].flag, width == 8 ? v : small,
-                options[i].kind == TIME ? "ns" : options[i].kind == TIME_MS ? "ms" : "");
+                options[i].kind == TIME      ? "ns"
+                : options[i].kind == TIME_MS ? "ms"
+                                             : "");
     }
 }
 
@@ -194,8 +197,11 @@ static bool *find_switch(struct pl_sim_call *call, const char *flag)
     const struct {
         const char *name;
         bool *at;
-    } switches[] = {{"trace", &call->trace}, {"shrink", &call->shrink}, {"bench", &call->bench},
-                    {"scale", &call->scale}, {"help", &call->help}};
+    } switches[] = {{"trace", &call->trace},
+                    {"shrink", &call->shrink},
+                    {"bench", &call->bench},
+                    {"scale", &call->scale},
+                    {"help", &call->help}};
     for (size_t i = 0; i < sizeof switches / sizeof switches[0]; i++)
         if (strcmp(switches[i].name, flag) == 0)
             return switches[i].at;

@@ -83,7 +83,8 @@ int pl_sim_scale(void)
         double took = seconds() - began;
         printf("{\"bench\":\"scale\",\"learners\":%u,\"core_bytes_per_learner\":%" PRIu64
                ",\"microseconds_per_event\":%.3f,\"events\":%" PRIu64 ",\"merges\":%" PRIu64 "}\n",
-               sizes[i], pl_scale_bytes(s) / sizes[i], took * 1e6 / (double)events, events, pl_scale_merges(s));
+               sizes[i], pl_scale_bytes(s) / sizes[i], took * 1e6 / (double)events, events,
+               pl_scale_merges(s));
         pl_scale_free(s);
     }
     return PL_EXIT_OK;

@@ -15,13 +15,16 @@ enum { SCRIPT_BYTES_MAX = 1 << 20 };
 
 static const char *exit_name(int code)
 {
-    return code == PL_SIM_OK ? "good" : code == PL_SIM_ASSERT ? "assert" : code == PL_SIM_LIVENESS ? "liveness"
-                                                                                                    : "correctness";
+    return code == PL_SIM_OK         ? "good"
+           : code == PL_SIM_ASSERT   ? "assert"
+           : code == PL_SIM_LIVENESS ? "liveness"
+                                     : "correctness";
 }
 
 void pl_sim_print_line(void *user, uint64_t now_ns, const char *who, const char *text)
 {
-    fprintf(user, "%4" PRIu64 ".%06" PRIu64 "  %-10s %s\n", now_ns / PL_SEC, now_ns / PL_US % 1000000, who, text);
+    fprintf(user, "%4" PRIu64 ".%06" PRIu64 "  %-10s %s\n", now_ns / PL_SEC, now_ns / PL_US % 1000000, who,
+            text);
 }
 
 static int out_of_memory(void)
@@ -48,8 +51,9 @@ int pl_sim_try(const struct pl_sim_call *call, const struct pl_sim_options *o, c
             return out_of_memory();
         if (again.trace_hash != result->trace_hash) {
             result->exit = PL_SIM_CORRECTNESS;
-            snprintf(result->what, sizeof result->what, "determinism: two runs have the traces %" PRIx64 " and %" PRIx64,
-                     result->trace_hash, again.trace_hash);
+            snprintf(result->what, sizeof result->what,
+                     "determinism: two runs have the traces %" PRIx64 " and %" PRIx64, result->trace_hash,
+                     again.trace_hash);
         }
     }
     return (int)result->exit;
@@ -57,10 +61,10 @@ int pl_sim_try(const struct pl_sim_call *call, const struct pl_sim_options *o, c
 
 static void print_result(const struct pl_sim_options *o, const struct pl_sim_result *r)
 {
-    printf("seed %" PRIu64 ": %s, %" PRIu64 " s, %" PRIu64 " events, %" PRIu64 " merges, %" PRIu64 " faults, %" PRIu64
-           " rejoins, %" PRIu64 " boots, loss %.6f",
-           o->seed, exit_name((int)r->exit), r->cluster_ns / PL_SEC, r->events, r->merges, r->faults_injected, r->rejoins,
-           r->syncer_boots, r->loss_final);
+    printf("seed %" PRIu64 ": %s, %" PRIu64 " s, %" PRIu64 " events, %" PRIu64 " merges, %" PRIu64
+           " faults, %" PRIu64 " rejoins, %" PRIu64 " boots, loss %.6f",
+           o->seed, exit_name((int)r->exit), r->cluster_ns / PL_SEC, r->events, r->merges, r->faults_injected,
+           r->rejoins, r->syncer_boots, r->loss_final);
     if (r->loss_reference > 0)
         printf(" (%.3f of fault-free)", r->loss_final / r->loss_reference);
     printf(", trace %016" PRIx64 "\n", r->trace_hash);

@@ -1,4 +1,4 @@
-/* core/grace.h - the adaptive grace window (PAPER section 3.3, Equation 3), in integers.
+/* core/grace.h - the adaptive grace window (arXiv 2604.21428, equation 3), in integers.
  *
  * After the quorum the syncer may wait a little for more pushes, using only time that the overlap already
  * hides: a share gamma of the slack tau_eff * step - (quorum + sync), and never more than one step.

@@ -3,7 +3,7 @@
  *
  * Events in, effects out, as in core/syncer.h. The trainer never waits for this machine: it tells of each
  * inner step and is told, between steps, which new values to take. The machine decides what a new value
- * does to local work (DESIGN section 2, item 6); the arithmetic is optim/apply.h, done by the host.
+ * does to local work (ARCHITECTURE, life of a round, 7); the arithmetic is optim/apply.h, done by the host.
  *
  * Counters: `steps` and `tokens` of the whole life of this learner's checkpointed state (they continue
  * after a restart from a checkpoint). A fragment's own counters are differences to the values at its last
@@ -178,8 +178,8 @@ bool pl_learner_live(const struct pl_learner *l, uint32_t shard);
 
 /* The protocol's part of a checkpoint: per fragment version, digest, counters, last merged round; units,
  * clock, run. Consistent with the tensors when the host saves both between two steps with no APPLY
- * outstanding. A pending push is not saved: after a restart the rule of DESIGN section 3 ("Rejoin")
- * decides. Load before START; the manifest was kept by the host and passed pl_manifest_check. */
+ * outstanding. A pending push is not saved: after a restart local work is kept only if the syncer's last
+ * merged round is the one saved. Load before START; the manifest was kept by the host and passed pl_manifest_check. */
 size_t pl_learner_save_bytes(const struct pl_learner *l);
 size_t pl_learner_save(const struct pl_learner *l, uint8_t *out, size_t cap);
 enum pelago_status pl_learner_load(struct pl_learner *l, const struct pl_msg_manifest *manifest,

@@ -1,6 +1,6 @@
 /* core/learner_update.c - a fragment's way down: UPDATE, chunks, decoding, the outcome, APPLIED.
  *
- * The outcome (DESIGN section 2, item 6; section 3, "Rejoin") is decided once, when the value has been
+ * The outcome (ARCHITECTURE, life of a round, 7) is decided once, when the value has been
  * decoded, and from that moment no pending of the fragment is left: nothing that arrives while the host
  * applies the value can change what happens to local work.
  */

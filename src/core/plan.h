@@ -1,8 +1,7 @@
 /* core/plan.h - the fragment table: which rows of which tensors travel together, where and when.
  *
- * Every machine of a run must arrive at the same table (PAPER section 12, 6), so it is integer arithmetic
- * with every tie broken by name, and the order of the tensors given does not matter. The idea (DESIGN section
- * 3, PAPER section 4): tensors larger than total/P are cut into pieces of that size, then pieces go largest
+ * Every machine of a run must arrive at the same table, so it is integer arithmetic
+ * with every tie broken by name, and the order of the tensors given does not matter. The idea: tensors larger than total/P are cut into pieces of that size, then pieces go largest
  * first into the fragment that is smallest so far, and one that would lift it over 1.1 of the mean is cut to
  * fit.
  */

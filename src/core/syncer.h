@@ -1,6 +1,6 @@
 /* core/syncer.h - one syncer shard as a pure state machine.
  *
- * Events in, effects out: the host (libuv and disks, or the simulator) stamps every event with the time, calls
+ * Events in, effects out: the host (the simulator, later one with sockets and disks) stamps every event with the time, calls
  * pl_syncer_step, and performs the effects in order. Tensors never pass through: the shard knows fragments by
  * number, version and digest; the host moves and merges bytes. The shard decides in integers only and owns no
  * memory, clock, file or socket.

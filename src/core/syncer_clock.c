@@ -1,6 +1,6 @@
 /* core/syncer_clock.c - reports, the shard's clock t, the run's token clock, and how far ahead each learner is asked.
  *
- * The clock (DESIGN 2.2): t ticks no sooner than one interval after the last tick, the interval being the K-th
+ * The clock (I19): t ticks no sooner than one interval after the last tick, the interval being the K-th
  * smallest average step time of the live learners, and only when K identities have done a step since. It is not "K
  * new reports" (eight learners out of phase would tick eight times a step) and not the K-th largest step count (it
  * would stall when the fastest learner dies).

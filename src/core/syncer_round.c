@@ -87,7 +87,7 @@ void pl_sync_forget_pushes(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *
 /* A lost learner is not waited for; its partial pushes stay, in case it comes back in time. */
 void pl_sync_uncount(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out)
 {
-    for (uint32_t f = 0; f < s->fragment_count; f++) {
+    for (uint32_t f = 0; f < s->fragment_count && !pl_mutant(11); f++) {
         bool was = cell_of(s, m, f)->counted;
         uncount_cell(s, m, f);
         if (was)

@@ -1,4 +1,4 @@
-/* optim/apply.h - what a learner does with the new value of a fragment (DESIGN section 2, 6).
+/* optim/apply.h - what a learner does with the new value of a fragment (ARCHITECTURE, life of a round, 7).
  *
  * The rule is arithmetic only: counters, residuals and the pending push are the learner's affair. Afterwards
  * the anchor is the new value, bit for bit, whatever the mode: every learner at a version holds the same

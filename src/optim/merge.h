@@ -23,10 +23,10 @@
 struct pl_contribution {
     const float *delta; /* [n] borrowed, finite: the caller has asked pl_all_finite */
     uint64_t tokens;
-    uint64_t steps; /* at least 1: a push of no steps was refused before (PAPER section 12, 7) */
+    uint64_t steps; /* at least 1: a push of no steps was refused before */
 };
 
-/* tokens^2 / steps (PAPER section 3.4): the weight of a contribution, formed here and nowhere else.
+/* tokens^2 / steps (arXiv 2604.21428, algorithm 2, line 9): the weight of a contribution, formed here and nowhere else.
  * steps > 0; no tokens weigh 0. */
 double pl_merge_weight(uint64_t tokens, uint64_t steps);
 

@@ -1,4 +1,4 @@
-/* optim/outer.h - the outer optimizer: SGD with Nesterov momentum, in fp32 (PAPER section 3.7).
+/* optim/outer.h - the outer optimizer: SGD with Nesterov momentum, in fp32 (arXiv 2604.21428, algorithm 2).
  *
  *   momentum <- mu * momentum + delta;   theta <- theta - lr * (delta + mu * momentum)
  *

@@ -6,19 +6,36 @@
 #include "sim/node_syncer.h"
 
 static const char *const names[] = {
-    [PL_ACT_CRASH] = "crash",         [PL_ACT_START] = "start",         [PL_ACT_ABSENT] = "absent",
-    [PL_ACT_QUIT] = "quit",           [PL_ACT_CLONE] = "clone",         [PL_ACT_FREEZE] = "freeze",
-    [PL_ACT_THAW] = "thaw",           [PL_ACT_PACE] = "pace",           [PL_ACT_STEP] = "step",
-    [PL_ACT_CHECKPOINT] = "checkpoint", [PL_ACT_CUT] = "cut",           [PL_ACT_HEAL] = "heal",
-    [PL_ACT_STALL] = "stall",         [PL_ACT_FLOW] = "flow",           [PL_ACT_SLOW] = "slow",
-    [PL_ACT_BANDWIDTH] = "bandwidth", [PL_ACT_LATENCY] = "latency",     [PL_ACT_RESET] = "reset",
-    [PL_ACT_HOLD] = "hold",           [PL_ACT_RELEASE] = "release",     [PL_ACT_REPEAT] = "repeat",
-    [PL_ACT_DISK_FULL] = "disk full", [PL_ACT_SYNC_FAIL] = "sync fail", [PL_ACT_DISK_OK] = "disk ok",
+    [PL_ACT_CRASH] = "crash",
+    [PL_ACT_START] = "start",
+    [PL_ACT_ABSENT] = "absent",
+    [PL_ACT_QUIT] = "quit",
+    [PL_ACT_CLONE] = "clone",
+    [PL_ACT_FREEZE] = "freeze",
+    [PL_ACT_THAW] = "thaw",
+    [PL_ACT_PACE] = "pace",
+    [PL_ACT_STEP] = "step",
+    [PL_ACT_CHECKPOINT] = "checkpoint",
+    [PL_ACT_CUT] = "cut",
+    [PL_ACT_HEAL] = "heal",
+    [PL_ACT_STALL] = "stall",
+    [PL_ACT_FLOW] = "flow",
+    [PL_ACT_SLOW] = "slow",
+    [PL_ACT_BANDWIDTH] = "bandwidth",
+    [PL_ACT_LATENCY] = "latency",
+    [PL_ACT_RESET] = "reset",
+    [PL_ACT_HOLD] = "hold",
+    [PL_ACT_RELEASE] = "release",
+    [PL_ACT_REPEAT] = "repeat",
+    [PL_ACT_DISK_FULL] = "disk full",
+    [PL_ACT_SYNC_FAIL] = "sync fail",
+    [PL_ACT_DISK_OK] = "disk ok",
 };
 
 static bool on_syncer(const struct pl_action *a)
 {
-    return a->syncer || a->kind == PL_ACT_DISK_FULL || a->kind == PL_ACT_SYNC_FAIL || a->kind == PL_ACT_DISK_OK;
+    return a->syncer || a->kind == PL_ACT_DISK_FULL || a->kind == PL_ACT_SYNC_FAIL ||
+           a->kind == PL_ACT_DISK_OK;
 }
 
 static void act_on_syncer(struct pl_world *w, const struct pl_action *a)

@@ -1,4 +1,4 @@
-/* sim/check.h - the invariants of DESIGN section 2, checked from outside while a simulated cluster runs.
+/* sim/check.h - the invariants of docs/invariants.md, checked from outside while a simulated cluster runs.
  *
  * The world tells the checks everything its nodes see and do: each event before the step, each step's effects after
  * it, and a few truths that no protocol message carries (which inner steps are in a contribution, what bytes a

@@ -3,7 +3,7 @@
  * The truth is the time the inner steps were drawn to take. While there are no faults, WINDOW ticks take no less than
  * WINDOW times the K-th smallest step time (less some tolerance: the shard measures through a network); and when K
  * learners have reported since the last tick and a few steps' time is over, t has ticked. The first catches a clock
- * that counts reports, the second one that follows step counts of learners that may have died (DESIGN 2.2).
+ * that counts reports, the second one that follows step counts of learners that may have died (I19).
  */
 #include "sim/check_int.h"
 

@@ -87,7 +87,7 @@ static void sync_event(struct pl_checks *c, uint32_t shard, const struct pl_sync
 static bool counts(const struct pl_checks *c, uint32_t person, uint32_t shard, uint64_t now)
 {
     const struct check_shard *s = &c->shards[shard];
-    uint64_t settle = SETTLE_NS + CYCLES_TO_SETTLE * c->period * interval(c, shard);
+    uint64_t settle = SETTLE_NS + (uint64_t)CYCLES_TO_SETTLE * c->period * interval(c, shard);
     return c->calm && !s->closing && s->control[person] != PL_NONE32 && now > c->calm_ns + settle &&
            tally_of(c, person, shard)->stride <= 1 && now > tally_of(c, person, shard)->here_ns + settle;
 }

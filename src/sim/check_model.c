@@ -100,6 +100,8 @@ static void on_pull(struct pl_checks *c, uint32_t shard, uint64_t now, uint32_t 
              (tick <= s->tick || tick % c->period != c->fragments[pull->fragment].offset))
         pl_check_fail(c, "model", now, "fragment %u is pulled at tick %lu for tick %lu, when it is not due",
                       pull->fragment, s->tick, tick);
+    if (m->fragment[pull->fragment].round != pull->round)
+        m->fragment[pull->fragment].closing = s->closing;
     pl_model_pulled(m, now, person, pull->fragment, pull->round);
 }
 
@@ -219,6 +221,24 @@ static void sync_effect(struct pl_checks *c, uint32_t shard, uint64_t now, const
     }
 }
 
+/* A round that is due, has its quorum and waits for nobody is merged at once. */
+static void not_merged(struct pl_checks *c, uint32_t shard, uint64_t now)
+{
+    for (uint32_t p = 0; p < c->fragment_count; p++) {
+        struct model_fragment *f = &c->model[shard].fragment[p];
+        bool due = f->round != 0 && (f->closing || pl_round_tick(f->round) <= c->shards[shard].tick);
+        if (!due || !pl_model_ready(&c->model[shard], p, c->shards[shard].control)) {
+            f->ready_ns = 0;
+            continue;
+        }
+        if (f->ready_ns == 0)
+            f->ready_ns = now;
+        else if (now > f->ready_ns)
+            pl_check_fail(c, "model", now, "fragment %u waits for nobody since %lu ms and is not merged", p,
+                          (now - f->ready_ns) / PL_MS);
+    }
+}
+
 /* A learner that was asked, is here and is not in the merge has been told so in the same step. */
 static void sync_stepped(struct pl_checks *c, uint32_t shard, uint64_t now)
 {
@@ -235,6 +255,7 @@ static void sync_stepped(struct pl_checks *c, uint32_t shard, uint64_t now)
             pl_model_unasked(m, i, p, round);
         }
     }
+    not_merged(c, shard, now);
 }
 
 static void crash(struct pl_checks *c, uint32_t shard, uint64_t now)

@@ -49,8 +49,8 @@ static void later(struct pl_world *w, const struct pl_sim_ev *ev)
 
 static void act_in(struct pl_world *w, uint64_t delay_ns, const struct pl_action *a)
 {
-    pl_world_at(w, &(struct pl_sim_ev){
-                       .at = w->now_ns + delay_ns, .fire = later, .arg = packed(a), .more = a->arg});
+    pl_world_at(
+        w, &(struct pl_sim_ev){.at = w->now_ns + delay_ns, .fire = later, .arg = packed(a), .more = a->arg});
 }
 
 static void crash_learner(struct pl_world *w, uint64_t down_lo_ms, uint64_t down_hi_ms)

@@ -1,6 +1,8 @@
 /* sim/model.c - see model.h. */
 #include "sim/model.h"
 
+#include "base/limits.h"
+
 void pl_model_welcome(struct pl_model *m, uint32_t person, uint64_t incarnation)
 {
     if (m->incarnation[person] == incarnation)
@@ -23,6 +25,7 @@ void pl_model_pulled(struct pl_model *m, uint64_t now, uint32_t person, uint32_t
             pl_model_cell(m, i, fragment)->asked = pl_model_cell(m, i, fragment)->held = 0;
         f->round = round;
         f->since_ns = now;
+        f->ready_ns = 0;
     }
     pl_model_cell(m, person, fragment)->asked = round;
     pl_model_cell(m, person, fragment)->asked_here = true;
@@ -45,6 +48,19 @@ void pl_model_held(struct pl_model *m, uint32_t person, uint32_t fragment, uint6
     c->held = round;
     c->steps = steps;
     c->tokens = tokens;
+}
+
+bool pl_model_ready(const struct pl_model *m, uint32_t fragment, const uint32_t *here)
+{
+    uint64_t round = m->fragment[fragment].round;
+    uint32_t held = 0;
+    for (uint32_t i = 0; i < m->people; i++) {
+        const struct model_cell *c = pl_model_cell(m, i, fragment);
+        if (c->asked == round && here[i] != PL_NONE32)
+            return false;
+        held += c->held == round ? 1 : 0;
+    }
+    return held >= (m->fragment[fragment].closing ? 1 : m->quorum);
 }
 
 bool pl_model_takes_part(const struct pl_model *m, uint32_t person, uint32_t fragment, uint64_t round)

@@ -1,4 +1,4 @@
-/* sim/model.h - a naive syncer shard: the rules of DESIGN section 2 written down once more, in arrays and linear search.
+/* sim/model.h - a naive syncer shard: the rules of docs/protocol.md written down once more, in arrays and linear search.
  *
  * It is told what happened and says what has to follow: who is in a merge, at which version, who is told to drop,
  * what each learner was last merged in. It keeps no clock and does not choose moments: when to pull and when to merge
@@ -30,6 +30,8 @@ struct model_fragment {
     uint64_t round;    /* the one pushes are gathered for; 0 none */
     uint64_t since_ns; /* when the first learner was asked for it */
     uint64_t merging;  /* the one being merged or stored; 0 none */
+    bool closing;      /* `round` is the closing one: K does not matter */
+    uint64_t ready_ns; /* since when nothing is waited for; 0: something is */
 };
 
 struct pl_model {
@@ -60,6 +62,10 @@ bool pl_model_takes_part(const struct pl_model *m, uint32_t person, uint32_t fra
 /* The merge of this round began; who was asked and is not in it is to be told. */
 void pl_model_merge(struct pl_model *m, uint32_t fragment, uint64_t round);
 bool pl_model_owed_drop(const struct pl_model *m, uint32_t person, uint32_t fragment, uint64_t round);
+
+/* Is there nothing more to wait for: enough is held, and of those who are here nobody has still to answer? */
+bool pl_model_ready(const struct pl_model *m, uint32_t fragment,
+                    const uint32_t *here); /* here[i] != PL_NONE32 */
 
 /* The merge under way came to nothing, or became the next version. */
 void pl_model_merge_failed(struct pl_model *m, uint32_t fragment);

@@ -148,8 +148,8 @@ static void called(struct pl_world *w, const struct pl_sim_ev *ev)
     }
     c->state = PL_CONN_UP;
     c->open[PL_SIDE_SYNCER] = true;
-    pl_world_at(w, &(struct pl_sim_ev){
-                       .at = w->now_ns + back_ns, .fire = answered, .who = ev->who, .life = c->life});
+    pl_world_at(
+        w, &(struct pl_sim_ev){.at = w->now_ns + back_ns, .fire = answered, .who = ev->who, .life = c->life});
     c->pipe[1].last_arrive_ns = w->now_ns + back_ns;
     n->setup.ops.opened(w, ev->who, PL_SIDE_SYNCER);
 }
@@ -196,8 +196,8 @@ static void queue_seg(struct pl_net *n, uint32_t conn, enum pl_side side, struct
     pl_seg_push(&p->out, s);
     p->out_bytes += s->len;
     bool bulk = c->info.link == PL_LINK_BULK;
-    pl_checks_queue(n->w->checks, n->w->now_ns, bulk ? "bulk send buffer" : "control send buffer", p->out_bytes,
-                    bulk ? PL_NET_BUFFER_BYTES + RX_BYTES_MAX : CONTROL_QUEUE_BYTES_MAX);
+    pl_checks_queue(n->w->checks, n->w->now_ns, bulk ? "bulk send buffer" : "control send buffer",
+                    p->out_bytes, bulk ? PL_NET_BUFFER_BYTES + RX_BYTES_MAX : CONTROL_QUEUE_BYTES_MAX);
     pl_net_pump(n, c->info.machine, dir);
 }
 
@@ -282,7 +282,8 @@ void pl_net_break(struct pl_net *n, uint32_t conn, uint32_t told)
 }
 
 /* One message, or the reason why the bytes are none. False: nothing more to read now. */
-static bool read_frame(struct pl_net *n, uint32_t conn, uint32_t dir, const uint8_t *bytes, size_t len, size_t *used)
+static bool read_frame(struct pl_net *n, uint32_t conn, uint32_t dir, const uint8_t *bytes, size_t len,
+                       size_t *used)
 {
     struct pl_conn *c = &n->conns[conn];
     enum pl_side side = pl_side_at_end(dir);
@@ -371,11 +372,10 @@ void pl_net_arrive(struct pl_world *w, const struct pl_sim_ev *ev)
 void pl_net_kick(struct pl_net *n, uint32_t conn, enum pl_side side)
 {
     uint32_t dir = side == PL_SIDE_SYNCER ? 0 : 1;
-    pl_world_at(n->w, &(struct pl_sim_ev){.at = n->w->now_ns,
-                                          .fire = pl_net_arrive,
-                                          .who = conn,
-                                          .life = n->conns[conn].life,
-                                          .arg = dir});
+    pl_world_at(
+        n->w,
+        &(struct pl_sim_ev){
+            .at = n->w->now_ns, .fire = pl_net_arrive, .who = conn, .life = n->conns[conn].life, .arg = dir});
 }
 
 void pl_net_each(struct pl_net *n, uint32_t machine, uint32_t shard,

@@ -10,7 +10,7 @@ struct pl_seg {
     uint64_t arrive_ns;
     uint32_t len;
     uint32_t sent; /* bytes that are through the wire */
-    uint8_t type; /* enum pl_msg_type, 0 for bytes that are no frame */
+    uint8_t type;  /* enum pl_msg_type, 0 for bytes that are no frame */
     bool fin;
     uint8_t bytes[];
 };

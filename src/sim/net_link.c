@@ -36,7 +36,8 @@ uint64_t pl_net_latency(struct pl_net *n, uint32_t machine)
 static bool is_held(const struct pl_net *n, const struct pl_conn *c, uint32_t dir, const struct pl_seg *s)
 {
     uint32_t held = pl_net_path(n, c)->held[dir];
-    return held != 0 && (((held & 1) != 0 && c->info.link == PL_LINK_BULK) || (s->type != 0 && (held >> s->type & 1) != 0));
+    return held != 0 && (((held & 1) != 0 && c->info.link == PL_LINK_BULK) ||
+                         (s->type != 0 && (held >> s->type & 1) != 0));
 }
 
 /* The next connection with something to send: control first, then bulk, each in turn. PL_NONE32: none. */
@@ -78,8 +79,9 @@ static void transmit(struct pl_net *n, struct pl_machine *m, uint32_t conn, uint
     uint64_t arrive = wire->free_ns + pl_net_latency(n, c->info.machine);
     s->arrive_ns = p->last_arrive_ns = pl_max64(arrive, p->last_arrive_ns);
     pl_seg_push(&p->fly, s);
-    pl_world_at(n->w, &(struct pl_sim_ev){
-                          .at = s->arrive_ns, .fire = pl_net_arrive, .who = conn, .life = c->life, .arg = dir});
+    pl_world_at(n->w,
+                &(struct pl_sim_ev){
+                    .at = s->arrive_ns, .fire = pl_net_arrive, .who = conn, .life = c->life, .arg = dir});
     enum pl_side sender = dir == 0 ? PL_SIDE_LEARNER : PL_SIDE_SYNCER;
     if (c->info.link == PL_LINK_BULK && c->open[sender] && pl_net_room(n, conn, sender))
         n->setup.ops.drained(n->w, conn, sender);
@@ -168,7 +170,8 @@ void pl_net_delay(struct pl_net *n, uint32_t machine, uint64_t latency_ns)
     n->machines[machine].latency_ns = latency_ns != 0 ? latency_ns : n->setup.latency_ns;
 }
 
-static void set_held(struct pl_net *n, uint32_t machine, uint32_t shard, uint32_t dirs, uint32_t type, bool held)
+static void set_held(struct pl_net *n, uint32_t machine, uint32_t shard, uint32_t dirs, uint32_t type,
+                     bool held)
 {
     pl_assert(type < 32);
     for (uint32_t s = 0; s < n->setup.shards; s++)

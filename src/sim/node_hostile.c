@@ -95,7 +95,9 @@ static struct pl_array any_array(const struct pl_world *w, struct pl_hostile *h,
                 out.at[-PL_NAME_MAX] = (uint8_t)('a' + pl_prng_below(&h->prng, 26));
             } else {
                 pl_write_le(&out, number_for(w, h, g),
-                            g->kind == PL_FIELD_U8 ? 1 : g->kind == PL_FIELD_U32 ? 4 : 8);
+                            g->kind == PL_FIELD_U8    ? 1
+                            : g->kind == PL_FIELD_U32 ? 4
+                                                      : 8);
             }
         }
     return (struct pl_array){items, count};
@@ -112,7 +114,8 @@ static struct pl_blob any_blob(struct pl_hostile *h, bool text)
     return (struct pl_blob){data, len};
 }
 
-static void fill_field(const struct pl_world *w, struct pl_hostile *h, const struct pl_field *f, uint8_t *body)
+static void fill_field(const struct pl_world *w, struct pl_hostile *h, const struct pl_field *f,
+                       uint8_t *body)
 {
     uint8_t *at = body + f->offset;
     uint64_t v = 0;
@@ -274,11 +277,10 @@ static void report(struct pl_world *w, struct pl_hostile *h)
     h->steps++;
     h->tokens++;
     say(w, h, PL_LINK_CONTROL,
-        &(struct pl_msg){.type = PL_MSG_REPORT,
-                         .u.report = {.steps = h->steps,
-                                      .tokens = h->tokens,
-                                      .step_ns = w->o.step_ns,
-                                      .unit = PL_NONE64}});
+        &(struct pl_msg){
+            .type = PL_MSG_REPORT,
+            .u.report = {
+                .steps = h->steps, .tokens = h->tokens, .step_ns = w->o.step_ns, .unit = PL_NONE64}});
 }
 
 /* A push of zeros; or one that lies about its size, digest or numbers. */

@@ -174,11 +174,11 @@ static void dial_failed(struct pl_world *w, const struct pl_sim_ev *ev)
     struct pl_lnode *p = &w->procs[ev->who];
     if (!pl_lnode_awake(w, p, ev))
         return;
-    pl_lnode_step(w, p,
-                  &(struct pl_learn_event){
-                      .kind = PL_LEARN_EV_CLOSED,
-                      .now_ns = w->now_ns,
-                      .u.conn = {.shard = (uint32_t)ev->arg, .link = (enum pl_link)ev->more}});
+    pl_lnode_step(
+        w, p,
+        &(struct pl_learn_event){.kind = PL_LEARN_EV_CLOSED,
+                                 .now_ns = w->now_ns,
+                                 .u.conn = {.shard = (uint32_t)ev->arg, .link = (enum pl_link)ev->more}});
 }
 
 static void dial(struct pl_world *w, struct pl_lnode *p, const struct pl_learn_effect *fx)
@@ -278,8 +278,8 @@ static void perform(struct pl_world *w, struct pl_lnode *p, const struct pl_lear
         break;
     case PL_LEARN_FX_DONE:
     case PL_LEARN_FX_FATAL:
-        pl_world_line(w, "learner", p->host + 1, "%s %s", fx->kind == PL_LEARN_FX_DONE ? "leaves" : "gives up",
-                      fx->u.conn.text);
+        pl_world_line(w, "learner", p->host + 1, "%s %s",
+                      fx->kind == PL_LEARN_FX_DONE ? "leaves" : "gives up", fx->u.conn.text);
         pl_lnode_over(w, p, fx->kind == PL_LEARN_FX_FATAL);
         break;
     case PL_LEARN_FX_TRACE:
@@ -366,11 +366,11 @@ static void closed_late(struct pl_world *w, const struct pl_sim_ev *ev)
     struct pl_lnode *p = &w->procs[ev->who];
     if (!pl_lnode_awake(w, p, ev))
         return;
-    pl_lnode_step(w, p,
-                  &(struct pl_learn_event){
-                      .kind = PL_LEARN_EV_CLOSED,
-                      .now_ns = w->now_ns,
-                      .u.conn = {.shard = (uint32_t)ev->arg, .link = (enum pl_link)ev->more}});
+    pl_lnode_step(
+        w, p,
+        &(struct pl_learn_event){.kind = PL_LEARN_EV_CLOSED,
+                                 .now_ns = w->now_ns,
+                                 .u.conn = {.shard = (uint32_t)ev->arg, .link = (enum pl_link)ev->more}});
 }
 
 void pl_lnode_closed(struct pl_world *w, uint32_t conn)

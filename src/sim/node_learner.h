@@ -57,12 +57,12 @@ struct pl_checkpoint {
 
 struct pl_host {
     bool local_data;
-    bool absent;           /* not started with the others */
+    bool absent; /* not started with the others */
     bool frozen;
-    bool done;             /* its process saw the end of the run */
-    uint32_t primary;      /* process that owns the disk */
+    bool done;        /* its process saw the end of the run */
+    uint32_t primary; /* process that owns the disk */
     uint32_t pace_permille;
-    uint64_t step_ns;      /* of its trainer, as drawn */
+    uint64_t step_ns;       /* of its trainer, as drawn */
     uint64_t step_fixed_ns; /* not 0: instead, without jitter */
     uint64_t checkpoint_ns;
     uint64_t frozen_since_ns;
@@ -72,7 +72,7 @@ struct pl_host {
 
 struct pl_lnode {
     uint32_t index, host;
-    bool alive, started, stepping, stopped, quitting;
+    bool alive, stepping, stopped, quitting;
     uint32_t life;
     uint64_t process; /* number, never reused */
     uint64_t armed_ns;
@@ -87,7 +87,7 @@ struct pl_lnode {
     double *worked;    /* [fragments] projection of this step */
     uint64_t *digests; /* [fragments] */
     float *scratch;    /* [largest fragment] */
-    uint8_t *encoded; /* contributions, each at encoded_at[fragment] */
+    uint8_t *encoded;  /* contributions, each at encoded_at[fragment] */
     uint32_t *encoded_at;
     uint32_t conns[PL_SHARDS_MAX][2]; /* PL_NONE32: none */
     uint32_t *queue[PL_SHARDS_MAX];   /* fragments to send, in order */
@@ -113,7 +113,8 @@ void pl_lnode_step(struct pl_world *w, struct pl_lnode *p, const struct pl_learn
 /* Events of a process go through this: false when they are for another life, or kept until it is thawed. */
 bool pl_lnode_awake(struct pl_world *w, struct pl_lnode *p, const struct pl_sim_ev *ev);
 void pl_lnode_later(struct pl_world *w, struct pl_lnode *p, uint64_t delay_ns,
-                    void (*fire)(struct pl_world *w, const struct pl_sim_ev *ev), uint64_t arg, uint64_t more);
+                    void (*fire)(struct pl_world *w, const struct pl_sim_ev *ev), uint64_t arg,
+                    uint64_t more);
 
 /* For struct pl_net_ops, the learner's side. */
 void pl_lnode_opened(struct pl_world *w, uint32_t conn);

@@ -53,7 +53,8 @@ bool pl_host_init(struct pl_world *w, uint32_t host)
     struct pl_checkpoint *c = &h->checkpoint;
     pl_prng_seed(&h->prng, w->o.seed, PL_STREAM_TRAINER + host);
     uint64_t others = w->o.learners > 1 ? w->o.learners - 1 : 1;
-    h->step_ns = w->o.step_ns + pl_mul_div(w->o.step_ns, (uint64_t)w->o.speed_spread_permille * host, 1000 * others);
+    h->step_ns =
+        w->o.step_ns + pl_mul_div(w->o.step_ns, (uint64_t)w->o.speed_spread_permille * host, 1000 * others);
     h->pace_permille = 1000;
     h->checkpoint_ns = w->o.checkpoint_ns;
     h->local_data = pl_prng_chance(&h->prng, w->o.local_data_permille * 1000);
@@ -147,7 +148,8 @@ static void load_checkpoint(struct pl_world *w, struct pl_lnode *p)
     struct pl_error err = {PELAGO_OK, ""};
     enum pelago_status status = pl_learner_load(p->core, &w->toy->manifest, c->core, c->core_bytes, &err);
     if (status != PELAGO_OK)
-        pl_world_fail(w, PL_SIM_CORRECTNESS, "checkpoint of learner %lu: %s", (uint64_t)p->host + 1, err.text);
+        pl_world_fail(w, PL_SIM_CORRECTNESS, "checkpoint of learner %lu: %s", (uint64_t)p->host + 1,
+                      err.text);
     copy_values(w, p->v.theta, c->theta);
     copy_values(w, p->v.anchor, c->anchor);
     copy_values(w, p->v.residual, c->residual);
@@ -210,7 +212,8 @@ void pl_lnode_over(struct pl_world *w, struct pl_lnode *p, bool fatal)
         h->primary = p->index;
     bool scripted = w->plan != NULL && w->plan->action_count > 0;
     if (!h->done && !scripted && !pl_host_running(w, p->host))
-        pl_world_at(w, &(struct pl_sim_ev){.at = w->now_ns + RESTART_MS * PL_MS, .fire = restart, .who = p->host});
+        pl_world_at(
+            w, &(struct pl_sim_ev){.at = w->now_ns + RESTART_MS * PL_MS, .fire = restart, .who = p->host});
 }
 
 void pl_host_crash(struct pl_world *w, uint32_t host, bool wipe, bool told)

@@ -33,7 +33,8 @@ static void copied(struct pl_world *w, const struct pl_sim_ev *ev)
     if (!f->pending || f->round != ev->more)
         return;
     size_t bytes = pl_sim_encoded_bytes(w->toy->fragment[fragment].count);
-    pl_checks_copied(w->checks, w->now_ns, p->host + 1, p->process, fragment, f->round, f->digest, &f->copied);
+    pl_checks_copied(w->checks, w->now_ns, p->host + 1, p->process, fragment, f->round, f->digest,
+                     &f->copied);
     pl_lnode_step(w, p,
                   &(struct pl_learn_event){.kind = PL_LEARN_EV_COPIED,
                                            .now_ns = w->now_ns,
@@ -152,11 +153,11 @@ static void decoded(struct pl_world *w, const struct pl_sim_ev *ev)
         return;
     bool good = decode_value(w, p, fragment, f->decode_full) &&
                 pl_sim_digest(p->v.fresh + tf->first, tf->count) == f->decode_digest;
-    pl_lnode_step(w, p,
-                  &(struct pl_learn_event){
-                      .kind = PL_LEARN_EV_DECODED,
-                      .now_ns = w->now_ns,
-                      .u.decoded = {.fragment = fragment, .version = ev->more, .good = good}});
+    pl_lnode_step(
+        w, p,
+        &(struct pl_learn_event){.kind = PL_LEARN_EV_DECODED,
+                                 .now_ns = w->now_ns,
+                                 .u.decoded = {.fragment = fragment, .version = ev->more, .good = good}});
 }
 
 void pl_lnode_decode(struct pl_world *w, struct pl_lnode *p, const struct pl_learn_effect *fx)

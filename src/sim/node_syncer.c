@@ -77,7 +77,8 @@ static void arm(struct pl_world *w, struct pl_snode *s)
     if (deadline >= s->armed_ns)
         return;
     s->armed_ns = deadline;
-    pl_world_at(w, &(struct pl_sim_ev){.at = deadline, .fire = timer_fired, .who = s->shard, .life = s->life});
+    pl_world_at(w,
+                &(struct pl_sim_ev){.at = deadline, .fire = timer_fired, .who = s->shard, .life = s->life});
 }
 
 static const char *peer_kind(const struct pl_world *w, uint32_t machine)
@@ -269,7 +270,8 @@ void pl_snode_start(struct pl_world *w, struct pl_snode *s)
     s->core = pl_syncer_init(s->memory, s->memory_bytes, &s->options);
     for (uint32_t i = 0; i < s->fragment_count; i++) {
         const struct pl_shard_fragment *f = &s->fragments[i];
-        pl_syncer_set_origin(s->core, f->number, pl_sim_digest(t->origin + t->fragment[f->number].first, f->count));
+        pl_syncer_set_origin(s->core, f->number,
+                             pl_sim_digest(t->origin + t->fragment[f->number].first, f->count));
     }
     if (!pl_snode_recover(w, s)) {
         pl_world_at(w, &(struct pl_sim_ev){.at = w->now_ns + BOOT_RETRY_MS * PL_MS,
@@ -354,9 +356,8 @@ void pl_snode_message(struct pl_world *w, uint32_t conn, const struct pl_msg *ms
                       (uint64_t)info->machine + 1);
     }
     pl_snode_step(w, s,
-                  &(struct pl_sync_event){.kind = PL_SYNC_EV_MSG,
-                                          .now_ns = w->now_ns,
-                                          .u.msg = {.conn = info->tag, .msg = msg}});
+                  &(struct pl_sync_event){
+                      .kind = PL_SYNC_EV_MSG, .now_ns = w->now_ns, .u.msg = {.conn = info->tag, .msg = msg}});
 }
 
 void pl_snode_bad(struct pl_world *w, uint32_t conn, const struct pl_error *error)

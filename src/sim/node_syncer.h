@@ -58,12 +58,6 @@ struct pl_shard_fragment {
     struct pl_ring_slot ring[PL_RING_MAX];
 };
 
-/* A record whose append went well and whose sync did not: it may be durable after all. */
-struct pl_doubtful {
-    uint64_t hash, seq;
-};
-enum { PL_DOUBTFUL_MAX = 64 };
-
 struct pl_vault; /* the store, in node_syncer_store.c */
 
 struct pl_snode {
@@ -76,13 +70,12 @@ struct pl_snode {
     struct pl_vault *vault;
     uint32_t stores_out; /* STORE effects not yet answered */
     enum pl_crash crash_at;
-    struct pl_doubtful doubtful[PL_DOUBTFUL_MAX];
     struct pl_sync_options options;
     void *memory;
     size_t memory_bytes;
     struct pl_syncer *core;
     struct pl_sync_fxs fxs;
-    const struct pl_msg *delivering; /* the message of the step at hand */
+    const struct pl_msg *delivering;     /* the message of the step at hand */
     struct pl_shard_fragment *fragments; /* of this shard, by number */
     uint32_t fragment_count;
     struct pl_push_buf *pushes; /* [learner * fragment_count + local fragment] */
@@ -107,13 +100,15 @@ void pl_snode_pump(struct pl_world *w, uint32_t conn);
 
 /* node_syncer_data.c */
 struct pl_shard_fragment *pl_snode_fragment(struct pl_snode *s, uint32_t number);
-void pl_snode_reset_values(struct pl_world *w, struct pl_snode *s); /* version 0; memory of a dead process freed */
+void pl_snode_reset_values(struct pl_world *w,
+                           struct pl_snode *s); /* version 0; memory of a dead process freed */
 void pl_snode_keep(struct pl_world *w, struct pl_snode *s, const struct pl_sync_effect *fx);
 void pl_snode_verify(struct pl_world *w, struct pl_snode *s, const struct pl_sync_effect *fx);
 void pl_snode_discard(struct pl_world *w, struct pl_snode *s, uint32_t learner, uint32_t fragment);
 void pl_snode_merge(struct pl_world *w, struct pl_snode *s, const struct pl_sync_effect *fx);
 void pl_snode_publish(struct pl_world *w, struct pl_snode *s, const struct pl_sync_effect *fx);
-struct pl_outgoing *pl_snode_update(struct pl_world *w, struct pl_snode *s, const struct pl_msg_update *header);
+struct pl_outgoing *pl_snode_update(struct pl_world *w, struct pl_snode *s,
+                                    const struct pl_msg_update *header);
 void pl_snode_free_outgoing(struct pl_world *w, struct pl_outgoing *o);
 void pl_snode_set_ring(struct pl_world *w, struct pl_shard_fragment *f, uint64_t version, uint8_t *bytes);
 

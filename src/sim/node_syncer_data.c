@@ -12,7 +12,8 @@ enum { VERIFY_US = 200 };
 
 static uint32_t local_number(const struct pl_snode *s, uint32_t number)
 {
-    uint32_t i = number / s->options.manifest->shard_count; /* fragments are dealt out in turn (core/plan.h) */
+    uint32_t i =
+        number / s->options.manifest->shard_count; /* fragments are dealt out in turn (core/plan.h) */
     pl_assert(i < s->fragment_count && s->fragments[i].number == number);
     return i;
 }
@@ -64,7 +65,6 @@ void pl_snode_reset_values(struct pl_world *w, struct pl_snode *s)
     }
     for (uint32_t i = 0; i < s->options.learners_max * s->fragment_count; i++)
         free_push(w, &s->pushes[i]);
-    memset(s->doubtful, 0, sizeof s->doubtful);
 }
 
 void pl_snode_keep(struct pl_world *w, struct pl_snode *s, const struct pl_sync_effect *fx)
@@ -110,12 +110,13 @@ void pl_snode_verify(struct pl_world *w, struct pl_snode *s, const struct pl_syn
     p->verify_ns = w->now_ns + VERIFY_US * PL_US;
     bool good = pl_hash64(p->bytes, p->size, 0) == fx->u.push.digest &&
                 pl_sim_decode(p->bytes, p->size, s->scratch, pl_snode_fragment(s, fragment)->count);
-    pl_world_at(w, &(struct pl_sim_ev){.at = p->verify_ns,
-                                       .fire = verified,
-                                       .who = s->shard,
-                                       .life = s->life,
-                                       .arg = (uint64_t)fx->u.push.learner << 33 | (uint64_t)good << 32 | fragment,
-                                       .more = fx->u.push.round});
+    pl_world_at(
+        w, &(struct pl_sim_ev){.at = p->verify_ns,
+                               .fire = verified,
+                               .who = s->shard,
+                               .life = s->life,
+                               .arg = (uint64_t)fx->u.push.learner << 33 | (uint64_t)good << 32 | fragment,
+                               .more = fx->u.push.round});
 }
 
 void pl_snode_discard(struct pl_world *w, struct pl_snode *s, uint32_t learner, uint32_t fragment)
@@ -245,7 +246,8 @@ void pl_snode_free_outgoing(struct pl_world *w, struct pl_outgoing *o)
 }
 
 /* The bytes of an update: the whole value, or the chain of encoded updates between two versions. */
-struct pl_outgoing *pl_snode_update(struct pl_world *w, struct pl_snode *s, const struct pl_msg_update *header)
+struct pl_outgoing *pl_snode_update(struct pl_world *w, struct pl_snode *s,
+                                    const struct pl_msg_update *header)
 {
     const struct pl_shard_fragment *f = pl_snode_fragment(s, header->fragment);
     struct pl_outgoing *o = pl_world_zero(w, 1, sizeof *o + header->bytes);

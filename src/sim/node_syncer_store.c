@@ -14,12 +14,20 @@
 
 #include <string.h>
 
-enum { SECTION_CORE = 1, SECTION_VALUES, SECTION_RING, SECTIONS = 3, JOURNAL_BYTES_MIN = 32768 };
+enum {
+    SECTION_CORE = 1,
+    SECTION_VALUES,
+    SECTION_RING,
+    SECTIONS = 3,
+    JOURNAL_BYTES_MIN = 32768,
+    SEQ_BITS = 40
+};
+#define SEQ_MASK ((UINT64_C(1) << SEQ_BITS) - 1)
 
 struct pl_vault {
     struct pl_store store;
     struct pl_store_options options;
-    bool open;
+    uint64_t resumed;    /* how often, in this life or before */
     size_t record_bytes; /* the largest core's part */
     uint8_t *record;     /* one encoded core's part */
     uint8_t *floats;     /* a fragment as bytes */
@@ -74,36 +82,8 @@ static bool worked(struct pl_world *w, enum pelago_status status)
 
 /* ---- records ---- */
 
-/* A record asked for again that the store has kept after all; 0 when there is none. */
-static uint64_t take_doubtful(struct pl_snode *s, uint64_t hash)
-{
-    for (uint32_t i = 0; i < PL_DOUBTFUL_MAX; i++)
-        if (s->doubtful[i].seq != 0 && s->doubtful[i].hash == hash) {
-            uint64_t seq = s->doubtful[i].seq;
-            s->doubtful[i].seq = 0;
-            return seq;
-        }
-    return 0;
-}
-
-static void add_doubtful(struct pl_snode *s, uint64_t hash, uint64_t seq)
-{
-    uint32_t i = 0;
-    while (i < PL_DOUBTFUL_MAX && s->doubtful[i].seq != 0)
-        i++;
-    pl_assert(i < PL_DOUBTFUL_MAX); /* a shard has not that many records under way */
-    s->doubtful[i] = (struct pl_doubtful){hash, seq};
-}
-
-/* Those the store gave up are to be written again; a record that became durable leaves the table. */
-static void forget_doubtful(struct pl_snode *s, uint64_t first, uint64_t last)
-{
-    for (uint32_t i = 0; i < PL_DOUBTFUL_MAX; i++)
-        if (s->doubtful[i].seq >= first && s->doubtful[i].seq <= last)
-            s->doubtful[i].seq = 0;
-}
-
-/* Appends; 0 when the disk does not want to. */
+/* Appends; 0 when the disk does not want to. A record that is asked for again because its sync failed may be durable
+ * after all: then it stands there twice, which replay understands. */
 static uint64_t append(struct pl_world *w, struct pl_snode *s, const struct pl_record *r)
 {
     struct pl_vault *v = s->vault;
@@ -111,7 +91,6 @@ static uint64_t append(struct pl_world *w, struct pl_snode *s, const struct pl_r
     uint8_t head[4];
     uint64_t seq = 0;
     size_t len = pl_record_encode(r, v->record, v->record_bytes);
-    uint64_t hash = pl_hash64(v->record, len, 0);
     pl_put_le(head, len, 4);
     struct pl_bytes parts[4] = {{head, sizeof head}, {v->record, len}};
     size_t count = 2;
@@ -125,18 +104,15 @@ static uint64_t append(struct pl_world *w, struct pl_snode *s, const struct pl_r
     if (pl_store_failure(&v->store) != PELAGO_OK) {
         if (!worked(w, pl_store_resume(&v->store, &err)))
             return 0;
-        forget_doubtful(s, pl_store_last_seq(&v->store) + 1, UINT64_MAX);
+        v->resumed++; /* what was in doubt may be gone, and its number may be given again */
     }
-    uint64_t before = take_doubtful(s, hash);
-    if (before != 0)
-        return before;
     if (!worked(w, pl_store_append(&v->store, (uint32_t)r->type, parts, count, &seq, &err)))
         return 0;
-    add_doubtful(s, hash, seq);
     return seq;
 }
 
-/* arg: the core's number, with bit 63 for a ROUND; more: the store's number, 0 when it was not even written. */
+/* arg: the core's number, with bit 63 for a ROUND; more: the store's number, 0 when it was not even written, and above
+ * it how often the store was resumed by then. */
 static void synced(struct pl_world *w, const struct pl_sim_ev *ev)
 {
     struct pl_snode *s = &w->syncers[ev->who];
@@ -144,19 +120,18 @@ static void synced(struct pl_world *w, const struct pl_sim_ev *ev)
     if (s->life != ev->life)
         return;
     bool round = (ev->arg >> 63) != 0;
-    bool durable = ev->more != 0;
+    uint64_t seq = ev->more & SEQ_MASK;
+    bool durable = seq != 0 && ev->more >> SEQ_BITS == s->vault->resumed;
     if (durable && round && s->crash_at == PL_CRASH_BEFORE_STORE) {
         pl_snode_crash(w, s, true);
         return;
     }
-    if (durable && pl_store_durable_seq(&s->vault->store) < ev->more)
+    if (durable && pl_store_durable_seq(&s->vault->store) < seq)
         durable = worked(w, pl_store_sync(&s->vault->store, &err));
     if (durable && round && s->crash_at == PL_CRASH_AFTER_STORE) {
         pl_snode_crash(w, s, true);
         return;
     }
-    if (durable)
-        forget_doubtful(s, ev->more, ev->more);
     s->stores_out--;
     pl_snode_step(w, s,
                   &(struct pl_sync_event){.kind = PL_SYNC_EV_STORED,
@@ -174,7 +149,7 @@ void pl_snode_store(struct pl_world *w, struct pl_snode *s, const struct pl_sync
                                        .who = s->shard,
                                        .life = s->life,
                                        .arg = fx->u.store.seq | (uint64_t)(r->type == PL_RECORD_ROUND) << 63,
-                                       .more = seq});
+                                       .more = s->vault->resumed << SEQ_BITS | seq});
 }
 
 /* ---- snapshots ---- */
@@ -215,7 +190,8 @@ void pl_snode_snapshot(struct pl_world *w, struct pl_snode *s)
     struct pl_error err;
     pl_checks_queue(w->checks, w->now_ns, "journal", pl_disk_used_bytes(s->disk),
                     16 * v->options.snapshot_after_bytes + (UINT64_C(1) << 20));
-    if (!pl_store_wants_snapshot(&v->store) || pl_store_failure(&v->store) != PELAGO_OK || !fill_sections(w, s))
+    if (!pl_store_wants_snapshot(&v->store) || pl_store_failure(&v->store) != PELAGO_OK ||
+        !fill_sections(w, s))
         return;
     struct pl_section sections[SECTIONS];
     for (uint32_t i = 0; i < SECTIONS; i++)
@@ -226,8 +202,6 @@ void pl_snode_snapshot(struct pl_world *w, struct pl_snode *s)
         if (!worked(w, pl_store_snapshot_write(&v->store, v->section[i].data, v->section[i].len, &err)))
             return;
     worked(w, pl_store_snapshot_commit(&v->store, &err));
-    /* The state does not have them, and what stands before the snapshot is not replayed. */
-    forget_doubtful(s, 1, UINT64_MAX);
 }
 
 /* ---- recovery ---- */
@@ -334,8 +308,7 @@ static enum pelago_status replay_record(void *user, const struct pl_store_record
     const uint8_t *core = pl_read_bytes(&rest, len);
     if (core == NULL)
         return PELAGO_CORRUPT;
-    PL_TRY(pl_record_decode(core, len, &record, v->contributors, v->s->options.learners_max,
-                            &v->refused));
+    PL_TRY(pl_record_decode(core, len, &record, v->contributors, v->s->options.learners_max, &v->refused));
     if (record.type == PL_RECORD_ROUND)
         PL_TRY(replay_round(v, &record, &rest));
     pl_checks_replayed(v->w->checks, v->s->shard, v->w->now_ns, &record);

@@ -90,7 +90,8 @@ static uint64_t natural_budget(const struct pl_sim_options *o)
 {
     uint64_t tokens = 0, others = o->learners > 1 ? o->learners - 1 : 1;
     for (uint32_t i = 0; i < o->learners; i++) {
-        uint64_t step = o->step_ns + pl_mul_div(o->step_ns, (uint64_t)o->speed_spread_permille * i, 1000 * others);
+        uint64_t step =
+            o->step_ns + pl_mul_div(o->step_ns, (uint64_t)o->speed_spread_permille * i, 1000 * others);
         tokens += pl_mul_div(o->duration_ns, o->step_tokens, step + step / 32);
     }
     return pl_max64(tokens, 1);
@@ -261,8 +262,8 @@ static void say_incomplete(struct pl_world *w)
         }
     for (uint32_t i = 0; i < w->o.shards; i++)
         if (!w->syncers[i].finished)
-            pl_world_fail(w, PL_SIM_LIVENESS, "syncer %lu is not at the end of the run after %lu s", (uint64_t)i,
-                          w->now_ns / PL_SEC);
+            pl_world_fail(w, PL_SIM_LIVENESS, "syncer %lu is not at the end of the run after %lu s",
+                          (uint64_t)i, w->now_ns / PL_SEC);
 }
 
 static void ask_checks(struct pl_world *w)
@@ -301,9 +302,11 @@ static void compare_values(struct pl_world *w)
             const struct pl_shard_fragment *f = pl_snode_fragment(&w->syncers[tf->shard], k);
             uint64_t digest, version = pl_learner_version(p->core, k, &digest);
             if (version != f->version)
-                pl_world_fail(w, PL_SIM_CORRECTNESS, "end: learner %lu left fragment %lu at version %lu, not %lu",
-                              (uint64_t)i + 1, (uint64_t)k, version, f->version);
-            else if (pl_sim_digest(p->v.anchor + tf->first, tf->count) != pl_sim_digest(f->broadcast, f->count))
+                pl_world_fail(w, PL_SIM_CORRECTNESS,
+                              "end: learner %lu left fragment %lu at version %lu, not %lu", (uint64_t)i + 1,
+                              (uint64_t)k, version, f->version);
+            else if (pl_sim_digest(p->v.anchor + tf->first, tf->count) !=
+                     pl_sim_digest(f->broadcast, f->count))
                 pl_world_fail(w, PL_SIM_CORRECTNESS, "end: learner %lu left fragment %lu with other values",
                               (uint64_t)i + 1, (uint64_t)k);
         }
@@ -314,7 +317,8 @@ static double final_loss(struct pl_world *w)
 {
     double loss = 0;
     for (uint32_t i = 0; i < w->toy->fragments; i++)
-        loss += pl_toy_fragment_loss(w->toy, i, pl_snode_fragment(&w->syncers[w->toy->fragment[i].shard], i)->theta);
+        loss += pl_toy_fragment_loss(w->toy, i,
+                                     pl_snode_fragment(&w->syncers[w->toy->fragment[i].shard], i)->theta);
     return loss;
 }
 

@@ -57,11 +57,13 @@ static void hear(struct pl_scale *s, const struct pl_sync_effect *fx)
             expect(s, &r);
         } else if (fx->u.send.msg.type == PL_MSG_PULL) {
             const struct pl_msg_pull *pull = &fx->u.send.msg.u.pull;
-            expect(s, &(struct waiting){REPLY_PUSH, r.learner, pull->fragment, pull->round, pull->base_version});
+            expect(s,
+                   &(struct waiting){REPLY_PUSH, r.learner, pull->fragment, pull->round, pull->base_version});
         }
         break;
     case PL_SYNC_FX_VERIFY:
-        expect(s, &(struct waiting){REPLY_VERIFIED, fx->u.push.learner, fx->u.push.fragment, fx->u.push.round, 0});
+        expect(s, &(struct waiting){REPLY_VERIFIED, fx->u.push.learner, fx->u.push.fragment, fx->u.push.round,
+                                    0});
         break;
     case PL_SYNC_FX_MERGE:
         s->merges++;
@@ -104,7 +106,8 @@ static void tell(struct pl_scale *s, uint32_t conn, const struct pl_msg *msg)
 
 static void open_conn(struct pl_scale *s, uint32_t conn)
 {
-    step(s, &(struct pl_sync_event){.kind = PL_SYNC_EV_OPENED, .u.opened = {.conn = conn, .identity = conn / 2 + 1}});
+    step(s, &(struct pl_sync_event){.kind = PL_SYNC_EV_OPENED,
+                                    .u.opened = {.conn = conn, .identity = conn / 2 + 1}});
 }
 
 static void push(struct pl_scale *s, const struct waiting *r)
@@ -125,10 +128,11 @@ static void push(struct pl_scale *s, const struct waiting *r)
                                      .tokens = steps * STEP_TOKENS,
                                      .bytes = PUSH_BYTES,
                                      .digest = 1}});
-    tell(s, 2 * r->learner + 1,
-         &(struct pl_msg){
-             .type = PL_MSG_DATA,
-             .u.data = {.fragment = r->fragment, .id = r->round, .index = 0, .bytes = {payload, PUSH_BYTES}}});
+    tell(
+        s, 2 * r->learner + 1,
+        &(struct pl_msg){
+            .type = PL_MSG_DATA,
+            .u.data = {.fragment = r->fragment, .id = r->round, .index = 0, .bytes = {payload, PUSH_BYTES}}});
 }
 
 static void greet(struct pl_scale *s, const struct waiting *r)
@@ -145,7 +149,8 @@ static void greet(struct pl_scale *s, const struct waiting *r)
 static void join(struct pl_scale *s, const struct waiting *r)
 {
     tell(s, 2 * r->learner,
-         &(struct pl_msg){.type = PL_MSG_JOIN, .u.join = {.have = {s->have, FRAGMENTS}, .units = {s->have, 0}}});
+         &(struct pl_msg){.type = PL_MSG_JOIN,
+                          .u.join = {.have = {s->have, FRAGMENTS}, .units = {s->have, 0}}});
     open_conn(s, 2 * r->learner + 1);
     tell(s, 2 * r->learner + 1,
          &(struct pl_msg){.type = PL_MSG_ATTACH,
@@ -167,8 +172,9 @@ static void answer(struct pl_scale *s, const struct waiting *r)
         push(s, r);
         break;
     case REPLY_HAVE:
-        tell(s, 2 * r->learner,
-             &(struct pl_msg){.type = PL_MSG_HAVE, .u.got = {.fragment = r->fragment, .version = r->version}});
+        tell(
+            s, 2 * r->learner,
+            &(struct pl_msg){.type = PL_MSG_HAVE, .u.got = {.fragment = r->fragment, .version = r->version}});
         break;
     case REPLY_VERIFIED:
         step(s, &(struct pl_sync_event){.kind = PL_SYNC_EV_VERIFIED,
@@ -223,11 +229,10 @@ uint64_t pl_scale_run(struct pl_scale *s, uint64_t events)
 static void make_manifest(struct pl_scale *s)
 {
     for (uint32_t i = 0; i < FRAGMENTS; i++) {
-        pl_item_fragment_put(s->fragments, i,
-                             &(struct pl_item_fragment){.offset = i,
-                                                        .full_bytes = 64,
-                                                        .push_bytes_max = PUSH_BYTES,
-                                                        .update_bytes_max = PUSH_BYTES});
+        pl_item_fragment_put(
+            s->fragments, i,
+            &(struct pl_item_fragment){
+                .offset = i, .full_bytes = 64, .push_bytes_max = PUSH_BYTES, .update_bytes_max = PUSH_BYTES});
         pl_item_have_put(s->have, i, &(struct pl_item_have){.version = 0, .digest = 7});
     }
     s->manifest = (struct pl_msg_manifest){.run_id = 1,
@@ -243,10 +248,11 @@ static void make_manifest(struct pl_scale *s)
                                            .fragments = {s->fragments, FRAGMENTS},
                                            .tensors = {s->have, 0}};
     uint8_t scratch[4096];
-    s->options = (struct pl_sync_options){.manifest = &s->manifest,
-                                          .manifest_digest = pl_manifest_digest(&s->manifest, scratch, sizeof scratch),
-                                          .learners_max = s->learners,
-                                          .conns_max = 2 * s->learners};
+    s->options =
+        (struct pl_sync_options){.manifest = &s->manifest,
+                                 .manifest_digest = pl_manifest_digest(&s->manifest, scratch, sizeof scratch),
+                                 .learners_max = s->learners,
+                                 .conns_max = 2 * s->learners};
 }
 
 static void begin(struct pl_scale *s)

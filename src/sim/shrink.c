@@ -96,8 +96,8 @@ static bool simpler(struct shrink *s)
     return helped;
 }
 
-enum pelago_status pl_sim_shrink(struct pl_sim_options *o, struct pl_sim_result *result, const struct pl_alloc *alloc,
-                                 pl_shrink_progress *progress, void *user)
+enum pelago_status pl_sim_shrink(struct pl_sim_options *o, struct pl_sim_result *result,
+                                 const struct pl_alloc *alloc, pl_shrink_progress *progress, void *user)
 {
     struct shrink s = {o, result, alloc, progress, user, PELAGO_OK};
     for (bool again = true; again && s.status == PELAGO_OK;) {

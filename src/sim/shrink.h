@@ -5,10 +5,11 @@
 #include "sim/sim.h"
 
 /* Called after every attempt that still fails. */
-typedef void pl_shrink_progress(void *user, const struct pl_sim_options *o, const struct pl_sim_result *result);
+typedef void pl_shrink_progress(void *user, const struct pl_sim_options *o,
+                                const struct pl_sim_result *result);
 
 /* *o fails with `result` when run; leaves the smallest options found that end with the same exit code. */
-enum pelago_status pl_sim_shrink(struct pl_sim_options *o, struct pl_sim_result *result, const struct pl_alloc *alloc,
-                                 pl_shrink_progress *progress, void *user);
+enum pelago_status pl_sim_shrink(struct pl_sim_options *o, struct pl_sim_result *result,
+                                 const struct pl_alloc *alloc, pl_shrink_progress *progress, void *user);
 
 #endif

@@ -14,20 +14,21 @@ enum pl_sim_exit { PL_SIM_OK = 0, PL_SIM_ASSERT = 3, PL_SIM_LIVENESS = 4, PL_SIM
 
 /* Fault classes; a swarm run has each on or off. */
 enum pl_sim_fault {
-    PL_FAULT_LEARNER_CRASH = 1 << 0,   /* kill -9, restart from its checkpoint, or with an empty disk */
-    PL_FAULT_LEARNER_FREEZE = 1 << 1,  /* SIGSTOP for a while */
-    PL_FAULT_LEARNER_STRAGGLE = 1 << 2,/* heavy-tailed slow steps */
-    PL_FAULT_LEARNER_AWAY = 1 << 3,    /* gone for long, returns late */
-    PL_FAULT_CLONE = 1 << 4,           /* a second process of the same identity */
-    PL_FAULT_SYNCER_CRASH = 1 << 5,    /* power cut: unsynced writes lost, torn, reordered */
-    PL_FAULT_RESET = 1 << 6,           /* connections reset */
-    PL_FAULT_STALL = 1 << 7,           /* a link stops for a while, nothing lost */
-    PL_FAULT_HALF_OPEN = 1 << 8,       /* one end gone without a word */
-    PL_FAULT_PARTITION = 1 << 9,       /* some learners cut off, both ways or one way */
-    PL_FAULT_SLOW_LINK = 1 << 10,      /* bandwidth falls to a fraction */
-    PL_FAULT_DISK_FULL = 1 << 11,      /* syncer's disk full for a while, failing syncs */
-    PL_FAULT_HOSTILE = 1 << 12,        /* an enrolled peer that sends well-formed nonsense, old and inflated pushes */
-    PL_FAULT_GARBAGE = 1 << 13,        /* an enrolled peer that sends bytes that are no frames */
+    PL_FAULT_LEARNER_CRASH = 1 << 0,    /* kill -9, restart from its checkpoint, or with an empty disk */
+    PL_FAULT_LEARNER_FREEZE = 1 << 1,   /* SIGSTOP for a while */
+    PL_FAULT_LEARNER_STRAGGLE = 1 << 2, /* heavy-tailed slow steps */
+    PL_FAULT_LEARNER_AWAY = 1 << 3,     /* gone for long, returns late */
+    PL_FAULT_CLONE = 1 << 4,            /* a second process of the same identity */
+    PL_FAULT_SYNCER_CRASH = 1 << 5,     /* power cut: unsynced writes lost, torn, reordered */
+    PL_FAULT_RESET = 1 << 6,            /* connections reset */
+    PL_FAULT_STALL = 1 << 7,            /* a link stops for a while, nothing lost */
+    PL_FAULT_HALF_OPEN = 1 << 8,        /* one end gone without a word */
+    PL_FAULT_PARTITION = 1 << 9,        /* some learners cut off, both ways or one way */
+    PL_FAULT_SLOW_LINK = 1 << 10,       /* bandwidth falls to a fraction */
+    PL_FAULT_DISK_FULL = 1 << 11,       /* syncer's disk full for a while, failing syncs */
+    PL_FAULT_HOSTILE =
+        1 << 12, /* an enrolled peer that sends well-formed nonsense, old and inflated pushes */
+    PL_FAULT_GARBAGE = 1 << 13, /* an enrolled peer that sends bytes that are no frames */
 };
 
 /* All times in ns. Drawn by pl_sim_draw, changed by flags, shrunk by --shrink. */
@@ -36,19 +37,19 @@ struct pl_sim_options {
     uint64_t duration_ns; /* of the safety phase plus the liveness phase, without faults about this long */
     uint32_t learners, shards, fragments;
     uint32_t quorum, overlap_steps, period_steps, gamma_ppm, staleness_max;
-    uint32_t apply;          /* 0 rebase, 1 overwrite, 2 mix */
-    uint32_t faults;         /* pl_sim_fault bits */
-    uint32_t fault_mean_ms;  /* mean time between two faults */
-    uint64_t step_ns;        /* of the fastest learner */
+    uint32_t apply;                 /* 0 rebase, 1 overwrite, 2 mix */
+    uint32_t faults;                /* pl_sim_fault bits */
+    uint32_t fault_mean_ms;         /* mean time between two faults */
+    uint64_t step_ns;               /* of the fastest learner */
     uint32_t speed_spread_permille; /* slowest learner's step is this much longer */
     uint64_t latency_ns;
-    uint64_t bandwidth;      /* bytes a second, each learner and direction */
-    uint32_t dimensions;     /* parameters of the toy model */
+    uint64_t bandwidth;           /* bytes a second, each learner and direction */
+    uint32_t dimensions;          /* parameters of the toy model */
     uint32_t local_data_permille; /* learners with private data */
-    uint64_t checkpoint_ns;  /* between two checkpoints of a learner */
-    uint64_t merge_ns, sync_ns; /* how long a merge and an fsync take */
-    uint32_t step_tokens;    /* of one inner step, a tenth more or less */
-    uint64_t budget_tokens;  /* 0: what the learners make in duration_ns */
+    uint64_t checkpoint_ns;       /* between two checkpoints of a learner */
+    uint64_t merge_ns, sync_ns;   /* how long a merge and an fsync take */
+    uint32_t step_tokens;         /* of one inner step, a tenth more or less */
+    uint64_t budget_tokens;       /* 0: what the learners make in duration_ns */
 };
 
 /* What a learner or a shard does, or has done to it, at a time. Random faults and scripts both speak this. */
@@ -60,18 +61,18 @@ enum pl_act {
     PL_ACT_CLONE,     /* a second process of a learner starts from the same checkpoint */
     PL_ACT_FREEZE,    /* a learner's processes stop as by SIGSTOP, their connections stay */
     PL_ACT_THAW,
-    PL_ACT_PACE,      /* a learner's steps take arg permille of their time; 1000 is normal */
-    PL_ACT_STEP,      /* a learner's steps take arg ns; 0: as drawn */
-    PL_ACT_CHECKPOINT,/* a learner writes its checkpoint at the end of this step; arg: and then every arg ns (0: as before) */
-    PL_ACT_CUT,       /* nothing passes between learner and shard in dirs; connects fail */
-    PL_ACT_HEAL,      /* what was cut passes again, late */
-    PL_ACT_STALL,     /* a learner's link stops in dirs; nothing is lost */
+    PL_ACT_PACE, /* a learner's steps take arg permille of their time; 1000 is normal */
+    PL_ACT_STEP, /* a learner's steps take arg ns; 0: as drawn */
+    PL_ACT_CHECKPOINT, /* a learner writes its checkpoint at the end of this step; arg: and then every arg ns (0: as before) */
+    PL_ACT_CUT,   /* nothing passes between learner and shard in dirs; connects fail */
+    PL_ACT_HEAL,  /* what was cut passes again, late */
+    PL_ACT_STALL, /* a learner's link stops in dirs; nothing is lost */
     PL_ACT_FLOW,
     PL_ACT_SLOW,      /* a learner's link has arg permille of its bandwidth; 1000 is normal */
     PL_ACT_BANDWIDTH, /* a learner's link: arg bytes a second; 0: as drawn */
     PL_ACT_LATENCY,   /* a learner's link: arg ns one way; 0: as drawn */
-    PL_ACT_RESET,     /* connections between learner and shard break, what is under way is lost. arg: enum pl_break */
-    PL_ACT_HOLD,      /* messages of a type between learner and shard wait, and all behind them on their connection */
+    PL_ACT_RESET, /* connections between learner and shard break, what is under way is lost. arg: enum pl_break */
+    PL_ACT_HOLD, /* messages of a type between learner and shard wait, and all behind them on their connection */
     PL_ACT_RELEASE,
     PL_ACT_REPEAT,    /* the frames of the learner's last complete push to the shard are sent once more */
     PL_ACT_DISK_FULL, /* a syncer's disk takes no more writes */
@@ -85,17 +86,22 @@ enum pl_crash {
     PL_CRASH_AFTER_STORE, /* syncer: when the next ROUND record is durable, before the shard learns of it */
     PL_CRASH_BEFORE_STORE /* syncer: when the next ROUND record is written and not yet synced */
 };
-enum pl_break { PL_BREAK_TOLD, PL_BREAK_HALF, PL_BREAK_SILENT }; /* both ends hear of it, the syncer's, neither */
+enum pl_break {
+    PL_BREAK_TOLD,
+    PL_BREAK_HALF,
+    PL_BREAK_SILENT
+}; /* both ends hear of it, the syncer's, neither */
 enum pl_direction { PL_DIR_UP = 1, PL_DIR_DOWN = 2, PL_DIR_BOTH = 3 }; /* up: learner to syncer */
 
 struct pl_action {
     uint64_t at_ns;
     enum pl_act kind;
-    bool syncer;    /* CRASH, START: the node is a shard */
-    uint32_t node;  /* learner 1 .. learners (its identity), or shard 0 .. shards - 1 */
-    uint32_t shard; /* CUT, HEAL, RESET, HOLD, RELEASE, REPEAT: which shard's connections; PL_NONE32: every shard's */
-    uint32_t dirs;  /* CUT, HEAL, STALL, FLOW, HOLD, RELEASE: enum pl_direction bits */
-    uint32_t type;  /* HOLD, RELEASE: enum pl_msg_type; 0: every message of the learner's bulk connection */
+    bool syncer;   /* CRASH, START: the node is a shard */
+    uint32_t node; /* learner 1 .. learners (its identity), or shard 0 .. shards - 1 */
+    uint32_t
+        shard; /* CUT, HEAL, RESET, HOLD, RELEASE, REPEAT: which shard's connections; PL_NONE32: every shard's */
+    uint32_t dirs; /* CUT, HEAL, STALL, FLOW, HOLD, RELEASE: enum pl_direction bits */
+    uint32_t type; /* HOLD, RELEASE: enum pl_msg_type; 0: every message of the learner's bulk connection */
     uint64_t arg;
 };
 
@@ -111,14 +117,14 @@ struct pl_sim_plan {
     pl_sim_line *line; /* NULL: no trace */
     void *user;
     bool no_reference; /* do not run the fault-free twin */
-    bool no_end;       /* a script: stop at duration_ns, asking neither for the end of the run nor for liveness */
+    bool no_end; /* a script: stop at duration_ns, asking neither for the end of the run nor for liveness */
 };
 
 struct pl_sim_result {
     enum pl_sim_exit exit;
-    char what[256];          /* checker and sentence when exit != 0 */
-    uint64_t trace_hash;     /* over every event and effect, in order */
-    uint64_t cluster_ns;     /* simulated */
+    char what[256];      /* checker and sentence when exit != 0 */
+    uint64_t trace_hash; /* over every event and effect, in order */
+    uint64_t cluster_ns; /* simulated */
     uint64_t events;
     uint64_t merges, merged_tokens, faults_injected, rejoins, syncer_boots;
     double loss_final, loss_reference; /* toy objective at equal merged tokens; reference 0 when not run */

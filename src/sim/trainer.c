@@ -141,7 +141,8 @@ static void make_objective(struct pl_world *w, struct pl_toy *t)
     }
     /* Over the whole run the steepest direction shrinks by about e^1.5. Faster, and a period's steps would go so far
      * that learners do each other's work twice: the loss would then tell of the timing, not of the protocol. */
-    double steps = (double)w->o.duration_ns / ((double)w->o.step_ns * (1.0 + w->o.speed_spread_permille / 2000.0));
+    double steps =
+        (double)w->o.duration_ns / ((double)w->o.step_ns * (1.0 + w->o.speed_spread_permille / 2000.0));
     double rate = 1.5 / (steps < 1 ? 1 : steps);
     t->rate = rate > 0.1 ? 0.1f : (float)rate;
     t->noise = 0.1f;
@@ -169,8 +170,8 @@ struct pl_toy *pl_toy_new(struct pl_world *w)
         return NULL;
     make_tensors(t, t->values, t->fragments);
     struct pl_error err;
-    pl_assert(pl_plan_fragments(t->tensors, t->tensor_count, t->fragments, t->slices, slice_max, &t->slice_count,
-                                &err) == PELAGO_OK);
+    pl_assert(pl_plan_fragments(t->tensors, t->tensor_count, t->fragments, t->slices, slice_max,
+                                &t->slice_count, &err) == PELAGO_OK);
     pl_assert(pl_plan_shards(t->fragments, w->o.shards, w->o.period_steps, places, &err) == PELAGO_OK);
     lay_out(t);
     make_manifest(w, t, places);

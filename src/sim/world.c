@@ -97,7 +97,8 @@ static bool before(const struct pl_sim_ev *a, const struct pl_sim_ev *b)
 static bool grow(struct pl_world *w)
 {
     uint32_t cap = w->heap_cap == 0 ? 256 : w->heap_cap * 2;
-    void *heap = w->alloc.resize(w->alloc.user, w->heap, w->heap_cap * sizeof *w->heap, cap * sizeof *w->heap);
+    void *heap =
+        w->alloc.resize(w->alloc.user, w->heap, w->heap_cap * sizeof *w->heap, cap * sizeof *w->heap);
     if (heap == NULL) {
         w->status = PELAGO_NOMEM;
         return false;

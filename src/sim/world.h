@@ -59,20 +59,20 @@ struct pl_world {
     uint64_t trace_hash;
     struct pl_sim_result *result;
     struct pl_checks *checks;
-    struct pl_toy *toy;          /* model, manifest, objective */
+    struct pl_toy *toy; /* model, manifest, objective */
     struct pl_net *net;
-    struct pl_snode *syncers;  /* [o.shards] */
-    struct pl_host *hosts;     /* [o.learners] the learners' machines: disk, supervisor */
-    struct pl_lnode *procs;    /* [proc_count] processes of learners, two a machine */
+    struct pl_snode *syncers; /* [o.shards] */
+    struct pl_host *hosts;    /* [o.learners] the learners' machines: disk, supervisor */
+    struct pl_lnode *procs;   /* [proc_count] processes of learners, two a machine */
     struct pl_hostile *hostiles;
     uint32_t proc_count, hostile_count;
-    uint64_t processes;        /* started so far: the number of the last one */
+    uint64_t processes; /* started so far: the number of the last one */
     struct pl_prng nodes_prng, faults_prng;
-    bool over;                 /* the run is complete */
-    bool healed;               /* the safety phase is over */
+    bool over;   /* the run is complete */
+    bool healed; /* the safety phase is over */
     uint64_t healed_ns;
     uint64_t merged_value_tokens; /* sum over merges of tokens * values of the fragment */
-    struct pl_curve *curve;    /* loss against merged tokens; of a reference run */
+    struct pl_curve *curve;       /* loss against merged tokens; of a reference run */
     /* the heap */
     struct pl_sim_ev *heap;
     uint32_t heap_len, heap_cap;

@@ -1,4 +1,4 @@
-/* The grace window: PAPER section 14 item 8, its caps, and the ends of the number range. */
+/* The grace window: a worked example, its caps, and the ends of the number range. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* The fragment table: every row exactly once, balanced where rows permit, the same whatever the order of the tensors; real
- * transformer shapes; PAPER section 14 item 5; refusals; shards and offsets. */
+ * transformer shapes; the bound of largest-first packing; refusals; shards and offsets. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

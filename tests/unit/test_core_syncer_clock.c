@@ -1,4 +1,4 @@
-/* The shard's clock (both clocks that DESIGN section 2 rules out are shown not to be ours), the run's token clock, leads and
+/* The shard's clock (the two wrong clocks of I19 are shown not to be ours), the run's token clock, leads and
  * strides. */
 #include "rig_test.h"
 

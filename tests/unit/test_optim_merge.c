@@ -1,4 +1,4 @@
-/* The merge: PAPER section 14 items 3 and 4, the corners of RDA, properties over random shapes, and one golden hash. */
+/* The merge: worked examples of RDA and of the weight, the corners of RDA, properties over random shapes, and one golden hash. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

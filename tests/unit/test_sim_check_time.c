@@ -386,6 +386,21 @@ static void test_model_closing_round(void **state)
     crig_failed(r, "model");
 }
 
+static void test_model_waits_for_nobody(void **state)
+{
+    struct check_rig *r = *state;
+    quorum_at_due(r);
+    later(r, 10);
+    crig_effects(r, 0, NULL, 0);
+    crig_fine(r);        /* learner 13 may still answer */
+    crig_leave(r, 0, 2); /* it is gone */
+    crig_effects(r, 0, NULL, 0);
+    crig_fine(r);
+    later(r, 10);
+    crig_effects(r, 0, NULL, 0);
+    crig_failed(r, "model");
+}
+
 static void test_model_superseded_round(void **state)
 {
     struct check_rig *r = *state;
@@ -434,6 +449,7 @@ int main(void)
         TEST(test_model_pull_when_not_due),
         TEST(test_model_reset_of_an_honest_learner),
         TEST(test_model_closing_round),
+        TEST(test_model_waits_for_nobody),
         TEST(test_model_superseded_round),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,8 +42,9 @@ static void see(enum what what, uint32_t conn, enum pl_side side, const struct p
     *s = (struct seen){.what = what, .side = side, .conn = conn, .at = fx.w.now_ns};
     if (msg != NULL) {
         s->type = msg->type;
-        s->number = msg->type == PL_MSG_PING ? msg->u.ping.nonce
-                                             : msg->type == PL_MSG_REPORT ? msg->u.report.steps : 0;
+        s->number = msg->type == PL_MSG_PING     ? msg->u.ping.nonce
+                    : msg->type == PL_MSG_REPORT ? msg->u.report.steps
+                                                 : 0;
     }
 }
 
@@ -129,7 +130,8 @@ static void run_until(uint64_t ns)
 
 static uint32_t connect(uint32_t machine, uint32_t shard, enum pl_link link)
 {
-    uint32_t conn = pl_net_dial(fx.w.net, &(struct pl_conn_info){.machine = machine, .shard = shard, .link = link});
+    uint32_t conn =
+        pl_net_dial(fx.w.net, &(struct pl_conn_info){.machine = machine, .shard = shard, .link = link});
     run_until(fx.w.now_ns + 50 * PL_MS);
     fx.count = 0;
     return conn;
@@ -142,7 +144,8 @@ static void ping(uint32_t conn, enum pl_side side, uint64_t nonce)
 
 static void send_chunk(uint32_t conn, enum pl_side side, const uint8_t *bytes, uint32_t len)
 {
-    pl_net_send(fx.w.net, conn, side, &(struct pl_msg){.type = PL_MSG_DATA, .u.data = {.bytes = {bytes, len}}});
+    pl_net_send(fx.w.net, conn, side,
+                &(struct pl_msg){.type = PL_MSG_DATA, .u.data = {.bytes = {bytes, len}}});
 }
 
 static uint32_t count_of(enum what what, enum pl_side side)
@@ -360,7 +363,8 @@ static void bytes_may_come_in_pieces_and_may_be_no_frame(void **state)
     (void)state;
     uint32_t c = connect(0, 0, PL_LINK_CONTROL);
     uint8_t frame[64];
-    size_t len = pl_frame_encode(&(struct pl_msg){.type = PL_MSG_PING, .u.ping = {.nonce = 9}}, frame, sizeof frame);
+    size_t len =
+        pl_frame_encode(&(struct pl_msg){.type = PL_MSG_PING, .u.ping = {.nonce = 9}}, frame, sizeof frame);
     for (size_t i = 0; i < len; i++)
         pl_net_send_bytes(fx.w.net, c, PL_SIDE_LEARNER, frame + i, 1);
     run_until(fx.w.now_ns + PL_SEC);
