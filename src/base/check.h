@@ -32,6 +32,7 @@ void pl_assert_that(bool holds, const char *expr, const char *file, int line);
  * build both vanish: a mark costs nothing and no fault can be chosen. */
 #ifdef PL_TEST_HOOKS
 #define PL_MARK(name) pl_mark_hit(name)
+enum { PL_MUTANTS = 20 }; /* planted faults are numbered 1 to this; tests/sim/mutants.txt names them */
 bool pl_mutant(unsigned number);
 void pl_mutant_choose(unsigned number); /* 0: none */
 void pl_mark_hit(const char *name);

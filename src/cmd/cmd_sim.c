@@ -2,193 +2,43 @@
 #include "cmd/cmd_sim.h"
 
 #include "base/check.h"
-#include "base/limits.h"
 #include "cmd/cmd.h"
+#include "cmd/text.h"
 
 #include <inttypes.h>
-#include <stddef.h>
+#include <stdarg.h>
 #include <string.h>
 
-enum kind { NUMBER32, NUMBER64, TIME, TIME_MS };
-
-struct option {
-    const char *flag;
-    size_t offset; /* in struct pl_sim_options */
-    enum kind kind;
-    const char *help;
-};
-
-#define OPTION(flag, field, kind, help)                                                                      \
-    {                                                                                                        \
-        flag, offsetof(struct pl_sim_options, field), kind, help                                             \
-    }
-
-static const struct option options[] = {
-    OPTION("duration", duration_ns, TIME, "how long the run is without faults"),
-    OPTION("learners", learners, NUMBER32, "learners"),
-    OPTION("shards", shards, NUMBER32, "syncer shards"),
-    OPTION("fragments", fragments, NUMBER32, "P, fragments of the model"),
-    OPTION("quorum", quorum, NUMBER32, "K, contributions a merge needs"),
-    OPTION("overlap", overlap_steps, NUMBER32, "tau, steps that hide one exchange"),
-    OPTION("period", period_steps, NUMBER32, "H, ticks between two rounds of a fragment"),
-    OPTION("gamma-ppm", gamma_ppm, NUMBER32, "share of the slack the grace window may use"),
-    OPTION("staleness", staleness_max, NUMBER32, "versions a returning learner's work may be behind"),
-    OPTION("apply", apply, NUMBER32, "0 rebase, 1 overwrite, 2 mix"),
-    OPTION("faults", faults, NUMBER32, "sum of fault classes, 0 for none (src/sim/sim.h)"),
-    OPTION("fault-mean", fault_mean_ms, TIME_MS, "mean time between two faults"),
-    OPTION("step", step_ns, TIME, "inner step of the fastest learner"),
-    OPTION("spread-permille", speed_spread_permille, NUMBER32,
-           "how much longer the slowest learner's step is"),
-    OPTION("latency", latency_ns, TIME, "one way"),
-    OPTION("bandwidth", bandwidth, NUMBER64, "bytes a second, each learner and direction"),
-    OPTION("dimensions", dimensions, NUMBER32, "values of the toy model"),
-    OPTION("local-data-permille", local_data_permille, NUMBER32, "learners with private data"),
-    OPTION("checkpoint", checkpoint_ns, TIME, "between two checkpoints of a learner"),
-    OPTION("merge-time", merge_ns, TIME, "how long a merge takes"),
-    OPTION("sync-time", sync_ns, TIME, "how long an fsync takes"),
-    OPTION("step-tokens", step_tokens, NUMBER32, "tokens of an inner step"),
-    OPTION("budget", budget_tokens, NUMBER64, "tokens of the run, 0 for what fits duration"),
-};
-enum { OPTIONS = sizeof options / sizeof options[0] };
-
-static bool read_digits(const char **text, uint64_t *out)
+int pl_sim_usage_error(const char *format, ...)
 {
-    uint64_t v = 0;
-    const char *p = *text;
-    if (*p < '0' || *p > '9')
-        return false;
-    for (; *p >= '0' && *p <= '9'; p++)
-        if (__builtin_mul_overflow(v, UINT64_C(10), &v) ||
-            __builtin_add_overflow(v, (uint64_t)(*p - '0'), &v))
-            return false;
-    *text = p;
-    *out = v;
-    return true;
-}
-
-static bool read_number(const char *text, uint64_t *out)
-{
-    return read_digits(&text, out) && *text == '\0';
-}
-
-/* "250ms", "2s", "90us", "5ns": a number and a unit. */
-static bool read_time(const char *text, uint64_t *ns)
-{
-    static const struct {
-        const char *name;
-        uint64_t ns;
-    } units[] = {{"ns", 1}, {"us", PL_US}, {"ms", PL_MS}, {"s", PL_SEC}};
-    uint64_t v;
-    if (!read_digits(&text, &v))
-        return false;
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
-        if (strcmp(text, units[i].name) == 0)
-            return !__builtin_mul_overflow(v, units[i].ns, ns);
-    return false;
-}
-
-/* "7" or "1..1000". */
-static bool read_range(const char *text, uint64_t *first, uint64_t *last)
-{
-    if (!read_digits(&text, first))
-        return false;
-    *last = *first;
-    if (*text == '\0')
-        return true;
-    if (strncmp(text, "..", 2) != 0)
-        return false;
-    return read_number(text + 2, last) && *last >= *first;
-}
-
-static bool set_option(struct pl_sim_options *o, const struct option *option, const char *text)
-{
-    uint64_t v;
-    bool timed = option->kind == TIME || option->kind == TIME_MS;
-    if (!(timed ? read_time(text, &v) : read_number(text, &v)))
-        return false;
-    if (option->kind == TIME_MS)
-        v /= PL_MS;
-    uint8_t *at = (uint8_t *)o + option->offset;
-    if (option->kind == NUMBER64 || option->kind == TIME) {
-        memcpy(at, &v, sizeof v);
-        return true;
-    }
-    uint32_t small = (uint32_t)v;
-    memcpy(at, &small, sizeof small);
-    return v <= UINT32_MAX;
-}
-
-/* Its place in the table; OPTIONS when there is none. */
-static uint32_t find_option(const char *flag)
-{
-    uint32_t i = 0;
-    while (i < OPTIONS && strcmp(options[i].flag, flag) != 0)
-        i++;
-    return i;
-}
-
-void pl_sim_call_options(const struct pl_sim_call *call, uint64_t seed, struct pl_sim_options *o)
-{
-    pl_sim_draw(seed, o);
-    for (uint32_t i = 0; i < call->override_count; i++)
-        set_option(o, &options[call->overrides[i].option], call->overrides[i].value);
-}
-
-void pl_sim_print_reproduce(FILE *out, const struct pl_sim_call *call, uint64_t seed)
-{
-    fprintf(out, "reproduce: pelago sim --seed %" PRIu64, seed);
-    for (uint32_t i = 0; i < call->override_count; i++)
-        fprintf(out, " --%s %s", options[call->overrides[i].option].flag, call->overrides[i].value);
-    if (call->mutant != 0)
-        fprintf(out, " --mutant %u", call->mutant);
-    fprintf(out, "\n");
-}
-
-void pl_sim_print_flags(FILE *out, const struct pl_sim_options *o)
-{
-    struct pl_sim_options drawn;
-    pl_sim_draw(o->seed, &drawn);
-    fprintf(out, "--seed %" PRIu64, o->seed);
-    for (size_t i = 0; i < OPTIONS; i++) {
-        size_t width = options[i].kind == NUMBER64 || options[i].kind == TIME ? 8 : 4;
-        const uint8_t *now = (const uint8_t *)o + options[i].offset;
-        const uint8_t *then = (const uint8_t *)&drawn + options[i].offset;
-        uint64_t v = 0;
-        uint32_t small = 0;
-        if (memcmp(now, then, width) == 0)
-            continue;
-        memcpy(width == 8 ? (void *)&v : (void *)&small, now, width);
-        fprintf(out, " --%s %" PRIu64 "%s", options[i].flag, width == 8 ? v : small,
-                options[i].kind == TIME      ? "ns"
-                : options[i].kind == TIME_MS ? "ms"
-                                             : "");
-    }
-}
-
-/* One sentence with the offending word in it. */
-static int usage_error(const char *before, const char *what, const char *after)
-{
-    fprintf(stderr, "pelago sim: %s%s%s\n", before, what, after);
+    va_list args;
+    fputs("pelago sim: ", stderr);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputs(".\n", stderr);
     return PL_EXIT_USAGE;
 }
 
 static void print_help(void)
 {
-    printf("usage: pelago sim [--seed N | --seeds A..B] [OPTION...]\n\n"
+    printf("usage: pelago sim [--seed N | --seeds A..B | --script FILE] [OPTION...]\n\n"
            "  --seed N           one run (default 1)\n"
            "  --seeds A..B       many runs\n"
            "  --trace            print what everybody does\n"
            "  --shrink           find a smaller setting that fails in the same way\n"
            "  --script FILE      run a conversation of tests/proto\n"
-           "  --twice-percent N  run this share of the seeds twice and compare (default 5)\n"
-           "  --jobs N           processes (default 1)\n"
+           "  --twice-percent N  run this share of the seeds twice and compare (default %d)\n"
+           "  --jobs N           processes for --seeds (default 1)\n"
            "  --bench            speed and scale, as JSON\n"
            "  --scale            scale alone, as JSON\n"
-           "  --mutant N         switch on a planted fault (test builds only)\n\n"
-           "Everything else is drawn from the seed, unless said here (times as 250ms, 2s):\n");
-    for (size_t i = 0; i < OPTIONS; i++)
-        printf("  --%-19s %s\n", options[i].flag, options[i].help);
-    printf("\nexit: 0 good, 2 wrong usage, 3 an assertion failed, 4 liveness, 5 correctness\n");
+           "  --mutant N         switch on a planted fault (test builds only)\n"
+           "  --marks            print how often each rare path was taken (test builds only)\n"
+           "  -h, --help         this page\n\n"
+           "Everything else is drawn from the seed, unless said here (times as 250ms, 2s):\n",
+           PL_SIM_TWICE_PERCENT);
+    pl_sim_print_options(stdout);
+    printf("\nexit: 0 good, 1 not done, 2 wrong usage, 3 an assertion failed, 4 liveness, 5 correctness\n");
 }
 
 /* Flags without a value; NULL when it is not one. */
@@ -197,82 +47,185 @@ static bool *find_switch(struct pl_sim_call *call, const char *flag)
     const struct {
         const char *name;
         bool *at;
-    } switches[] = {{"trace", &call->trace},
-                    {"shrink", &call->shrink},
-                    {"bench", &call->bench},
-                    {"scale", &call->scale},
-                    {"help", &call->help}};
+    } switches[] = {{"trace", &call->trace}, {"shrink", &call->shrink}, {"bench", &call->bench},
+                    {"scale", &call->scale}, {"marks", &call->marks},   {"help", &call->help}};
     for (size_t i = 0; i < sizeof switches / sizeof switches[0]; i++)
         if (strcmp(switches[i].name, flag) == 0)
             return switches[i].at;
     return NULL;
 }
 
-static bool set_small(const char *value, uint32_t max, uint32_t *out)
+static int set_seed(struct pl_sim_call *call, const char *value)
 {
-    uint64_t v;
-    if (!read_number(value, &v) || v > max)
-        return false;
-    *out = (uint32_t)v;
-    return true;
+    if (!pl_text_number(value, &call->first))
+        return pl_sim_usage_error("--seed is '%s', expected a number", pl_text_clip(value).at);
+    call->last = call->first;
+    call->seed = true;
+    return PL_EXIT_OK;
 }
 
-/* 0, or the exit code after saying what is wrong. */
-static int set_flag(struct pl_sim_call *call, const char *flag, const char *value)
+static int set_seeds(struct pl_sim_call *call, const char *value)
 {
-    struct pl_sim_options scratch;
-    bool good;
-    if (strcmp(flag, "seed") == 0) {
-        good = read_number(value, &call->first);
-        call->last = call->first;
-    } else if (strcmp(flag, "seeds") == 0) {
-        good = read_range(value, &call->first, &call->last);
-    } else if (strcmp(flag, "twice-percent") == 0) {
-        good = set_small(value, 100, &call->twice_percent);
-    } else if (strcmp(flag, "jobs") == 0) {
-        good = set_small(value, 256, &call->jobs) && call->jobs > 0;
-    } else if (strcmp(flag, "mutant") == 0) {
-        good = set_small(value, 1000, &call->mutant);
-    } else if (strcmp(flag, "script") == 0) {
-        call->script = value;
-        good = true;
-    } else {
-        uint32_t option = find_option(flag);
-        if (option == OPTIONS)
-            return usage_error("there is no option --", flag, "; 'pelago sim --help' lists them.");
-        good = set_option(&scratch, &options[option], value) && call->override_count < PL_SIM_OVERRIDES_MAX;
-        if (good) {
-            call->overrides[call->override_count].option = option;
-            call->overrides[call->override_count++].value = value;
-        }
+    if (!pl_text_range(value, &call->first, &call->last))
+        return pl_sim_usage_error("--seeds is '%s', expected A..B with A <= B", pl_text_clip(value).at);
+    call->seeds = true;
+    return PL_EXIT_OK;
+}
+
+static int set_small(const char *flag, const char *value, uint32_t min, uint32_t max, uint32_t *out)
+{
+    uint64_t v;
+    if (!pl_text_number(value, &v))
+        return pl_sim_usage_error("--%s is '%s', expected %u to %u", flag, pl_text_clip(value).at, min, max);
+    if (v < min || v > max)
+        return pl_sim_usage_error("--%s is %" PRIu64 ", expected %u to %u", flag, v, min, max);
+    *out = (uint32_t)v;
+    return PL_EXIT_OK;
+}
+
+static int set_twice(struct pl_sim_call *call, const char *value)
+{
+    return set_small("twice-percent", value, 0, 100, &call->twice_percent);
+}
+
+static int set_jobs(struct pl_sim_call *call, const char *value)
+{
+    return set_small("jobs", value, 1, PL_SIM_JOBS_MAX, &call->jobs);
+}
+
+/* 0 is none. */
+static int set_mutant(struct pl_sim_call *call, const char *value)
+{
+#ifdef PL_TEST_HOOKS
+    return set_small("mutant", value, 0, PL_MUTANTS, &call->mutant);
+#else
+    (void)call;
+    (void)value;
+    return pl_sim_usage_error(
+        "this build has no planted faults; scripts/build.sh hooks makes build-hooks/pelago, which has");
+#endif
+}
+
+static int set_script(struct pl_sim_call *call, const char *value)
+{
+    call->script = value;
+    return PL_EXIT_OK;
+}
+
+static const struct {
+    const char *flag;
+    int (*set)(struct pl_sim_call *call, const char *value);
+} valued[] = {{"seed", set_seed}, {"seeds", set_seeds},   {"twice-percent", set_twice},
+              {"jobs", set_jobs}, {"mutant", set_mutant}, {"script", set_script}};
+enum { VALUED = sizeof valued / sizeof valued[0] };
+
+/* One flag and its value, NULL or empty when none was found. *took: the value was used. 0, or the exit code after saying what
+ * is wrong. */
+static int set_flag(struct pl_sim_call *call, const char *flag, const char *value, bool *took)
+{
+    bool *on = find_switch(call, flag);
+    uint32_t i = 0;
+    while (i < VALUED && strcmp(valued[i].flag, flag) != 0)
+        i++;
+    *took = on == NULL;
+    if (on != NULL) {
+        *on = true;
+        return PL_EXIT_OK;
     }
-    return good ? PL_EXIT_OK : usage_error("the value of --", flag, " cannot be read.");
+    if (i == VALUED && !pl_sim_is_option(flag))
+        return pl_sim_usage_error("there is no option --%s; see pelago sim --help", pl_text_clip(flag).at);
+    if (value == NULL || value[0] == '\0')
+        return pl_sim_usage_error("--%s needs a value", flag);
+    return i < VALUED ? valued[i].set(call, value) : pl_sim_override(call, flag, value);
+}
+
+/* "--flag=value". */
+static int set_joined(struct pl_sim_call *call, const char *word)
+{
+    char flag[64];
+    size_t len = strcspn(word, "=");
+    bool took;
+    (void)snprintf(flag, sizeof flag, "%.*s", (int)(len < sizeof flag ? len : sizeof flag - 1), word);
+    int code = set_flag(call, flag, word + len + 1, &took);
+    if (code == PL_EXIT_OK && !took)
+        return pl_sim_usage_error("--%s takes no value", flag);
+    return code;
+}
+
+/* What was asked for that is not drawn from the seed, as bits. */
+enum asked {
+    ASKED_SEED = 1 << 0,
+    ASKED_SEEDS = 1 << 1,
+    ASKED_TRACE = 1 << 2,
+    ASKED_SHRINK = 1 << 3,
+    ASKED_SCRIPT = 1 << 4,
+    ASKED_BENCH = 1 << 5,
+    ASKED_SCALE = 1 << 6,
+    ASKED_MARKS = 1 << 7,
+    ASKED_OPTION = 1 << 8,
+    ASKED_JOBS = 1 << 9, /* more than one */
+};
+
+static const struct {
+    uint32_t one, others;
+} excluded[] = {
+    {ASKED_BENCH, ~(uint32_t)ASKED_BENCH},
+    {ASKED_SCALE, ~(uint32_t)ASKED_SCALE},
+    {ASKED_SCRIPT, ASKED_SEED | ASKED_SEEDS | ASKED_SHRINK | ASKED_OPTION},
+    {ASKED_SEEDS, ASKED_SEED | ASKED_TRACE},
+    {ASKED_SHRINK, ASKED_TRACE},
+    {ASKED_MARKS, ASKED_JOBS},
+};
+
+static const char *name_of(const struct pl_sim_call *call, uint32_t bit)
+{
+    static const char *const names[] = {"seed",  "seeds", "trace", "shrink", "script",
+                                        "bench", "scale", "marks", "",       "jobs"};
+    return bit == ASKED_OPTION ? pl_sim_override_name(call, 0) : names[__builtin_ctz(bit)];
+}
+
+static int check_together(const struct pl_sim_call *call)
+{
+    const bool on[] = {call->seed,    call->seeds,          call->trace,
+                       call->shrink,  call->script != NULL, call->bench,
+                       call->scale,   call->marks,          call->override_count > 0,
+                       call->jobs > 1};
+    uint32_t asked = 0;
+    for (uint32_t i = 0; i < sizeof on / sizeof on[0]; i++)
+        asked |= (on[i] ? 1U : 0U) << i;
+    for (size_t i = 0; i < sizeof excluded / sizeof excluded[0]; i++) {
+        uint32_t clash = (asked & excluded[i].one) != 0 ? asked & excluded[i].others : 0;
+        if (clash != 0)
+            return pl_sim_usage_error("--%s and --%s do not go together", name_of(call, excluded[i].one),
+                                      name_of(call, clash & (~clash + 1)));
+    }
+#ifndef PL_TEST_HOOKS
+    if (call->marks)
+        return pl_sim_usage_error(
+            "this build has no marks; scripts/build.sh hooks makes build-hooks/pelago, which has");
+#endif
+    return PL_EXIT_OK;
 }
 
 static int read_flags(struct pl_sim_call *call, int argc, char **argv)
 {
-    *call = (struct pl_sim_call){.first = 1, .last = 1, .twice_percent = 5, .jobs = 1};
+    *call = (struct pl_sim_call){.first = 1, .last = 1, .twice_percent = PL_SIM_TWICE_PERCENT, .jobs = 1};
     for (int i = 1; i < argc; i++) {
-        if (strncmp(argv[i], "--", 2) != 0)
-            return usage_error("'", argv[i], "' is not an option; options begin with --.");
-        bool *on = find_switch(call, argv[i] + 2);
-        if (on != NULL) {
-            *on = true;
-            continue;
-        }
-        if (i + 1 == argc)
-            return usage_error("--", argv[i] + 2, " is no option, or lacks its value.");
-        int code = set_flag(call, argv[i] + 2, argv[i + 1]);
+        const char *word = argv[i], *next = i + 1 < argc ? argv[i + 1] : NULL;
+        bool took = false;
+        if (strcmp(word, "-h") == 0)
+            word = "--help";
+        if (strncmp(word, "--", 2) != 0 || word[2] == '\0')
+            return pl_sim_usage_error("'%s' is not an option; options begin with --", pl_text_clip(word).at);
+        if (next != NULL && strncmp(next, "--", 2) == 0)
+            next = NULL;
+        int code =
+            strchr(word, '=') != NULL ? set_joined(call, word + 2) : set_flag(call, word + 2, next, &took);
         if (code != PL_EXIT_OK)
             return code;
-        i++;
+        i += took ? 1 : 0;
     }
-    struct pl_sim_options o;
-    struct pl_error err;
-    pl_sim_call_options(call, call->first, &o);
-    if (call->first == call->last && call->script == NULL && pl_sim_check_options(&o, &err) != PELAGO_OK)
-        return usage_error("option ", err.text, ".");
-    return PL_EXIT_OK;
+    return call->help ? PL_EXIT_OK : check_together(call);
 }
 
 int pl_cmd_sim(int argc, char **argv)
@@ -287,9 +240,6 @@ int pl_cmd_sim(int argc, char **argv)
     }
 #ifdef PL_TEST_HOOKS
     pl_mutant_choose(call.mutant);
-#else
-    if (call.mutant != 0)
-        return usage_error("--", "mutant", " needs a test build (meson -Dtest_hooks=true).");
 #endif
     if (call.bench)
         return pl_sim_bench();
@@ -299,5 +249,5 @@ int pl_cmd_sim(int argc, char **argv)
         return pl_sim_conversation(&call);
     if (call.shrink)
         return pl_sim_smallest(&call);
-    return call.first == call.last ? pl_sim_one(&call) : pl_sim_many(&call);
+    return call.seeds ? pl_sim_many(&call) : pl_sim_one(&call);
 }

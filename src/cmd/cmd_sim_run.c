@@ -1,17 +1,15 @@
-/* cmd/cmd_sim_run.c - `pelago sim`: one seed, many seeds, a smaller failure, a script. */
+/* cmd/cmd_sim_run.c - `pelago sim`: one seed, many seeds, a smaller failure. */
 #include "base/alloc.h"
+#include "base/check.h"
 #include "base/limits.h"
 #include "cmd/cmd.h"
 #include "cmd/cmd_sim.h"
-#include "sim/script.h"
 #include "sim/shrink.h"
 
 #include <inttypes.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-enum { SCRIPT_BYTES_MAX = 1 << 20 };
 
 static const char *exit_name(int code)
 {
@@ -27,28 +25,56 @@ void pl_sim_print_line(void *user, uint64_t now_ns, const char *who, const char 
             text);
 }
 
-static int out_of_memory(void)
+int pl_sim_out_of_memory(void)
 {
     fprintf(stderr, "pelago sim: out of memory.\n");
     return PL_EXIT_FAILED;
 }
+
+#ifdef PL_TEST_HOOKS
+/* The next name in the order of the alphabet; NULL after the last. */
+static const char *next_mark(const char *after, unsigned long *hits)
+{
+    const char *name, *best = NULL;
+    unsigned long n;
+    for (unsigned i = 0; (name = pl_mark_at(i, &n)) != NULL; i++)
+        if (strcmp(name, after) > 0 && (best == NULL || strcmp(name, best) < 0)) {
+            best = name;
+            *hits = n;
+        }
+    return best;
+}
+
+void pl_sim_print_marks(const struct pl_sim_call *call)
+{
+    unsigned long hits;
+    for (const char *name = ""; call->marks && (name = next_mark(name, &hits)) != NULL;)
+        printf("mark %s %lu\n", name, hits);
+}
+#else
+void pl_sim_print_marks(const struct pl_sim_call *call)
+{
+    (void)call;
+}
+#endif
 
 static bool is_repeated(const struct pl_sim_call *call, uint64_t seed)
 {
     return seed * UINT64_C(0x9e3779b97f4a7c15) >> 32 < (UINT64_C(1) << 32) / 100 * call->twice_percent;
 }
 
-int pl_sim_try(const struct pl_sim_call *call, const struct pl_sim_options *o, const struct pl_sim_plan *plan,
-               struct pl_sim_result *result)
+/* One seed, perhaps twice; prints nothing. */
+static int try_seed(const struct pl_sim_call *call, const struct pl_sim_options *o,
+                    const struct pl_sim_plan *plan, struct pl_sim_result *result)
 {
     struct pl_alloc alloc = pl_alloc_system();
     if (pl_sim_run(o, plan, &alloc, result) != PELAGO_OK)
-        return out_of_memory();
+        return pl_sim_out_of_memory();
     if (result->exit == PL_SIM_OK && is_repeated(call, o->seed)) {
         struct pl_sim_result again;
         struct pl_sim_plan quiet = {.no_reference = true};
         if (pl_sim_run(o, &quiet, &alloc, &again) != PELAGO_OK)
-            return out_of_memory();
+            return pl_sim_out_of_memory();
         if (again.trace_hash != result->trace_hash) {
             result->exit = PL_SIM_CORRECTNESS;
             snprintf(result->what, sizeof result->what,
@@ -77,12 +103,15 @@ int pl_sim_one(const struct pl_sim_call *call)
     struct pl_sim_options o;
     struct pl_sim_result result;
     struct pl_sim_plan plan = {.line = call->trace ? pl_sim_print_line : NULL, .user = stdout};
-    pl_sim_call_options(call, call->first, &o);
-    int code = pl_sim_try(call, &o, &plan, &result);
+    int code = pl_sim_call_options(call, call->first, &o);
+    if (code != PL_EXIT_OK)
+        return code;
+    code = try_seed(call, &o, &plan, &result);
     if (code == PL_EXIT_FAILED)
         return code;
     print_result(&o, &result);
-    pl_sim_print_reproduce(stdout, call, call->first);
+    pl_sim_print_marks(call);
+    pl_sim_print_reproduce(stdout, call, call->first, call->first);
     return code;
 }
 
@@ -100,13 +129,10 @@ static int run_share(const struct pl_sim_call *call, uint32_t part, struct total
     for (uint64_t seed = call->first + part; seed <= call->last && seed >= call->first; seed += call->jobs) {
         struct pl_sim_options o;
         struct pl_sim_result r;
-        struct pl_error err;
-        pl_sim_call_options(call, seed, &o);
-        if (pl_sim_check_options(&o, &err) != PELAGO_OK) {
-            fprintf(stderr, "pelago sim: seed %" PRIu64 ": option %s.\n", seed, err.text);
-            return PL_EXIT_USAGE;
-        }
-        int code = pl_sim_try(call, &o, NULL, &r);
+        int code = pl_sim_call_options(call, seed, &o);
+        if (code != PL_EXIT_OK)
+            return code;
+        code = try_seed(call, &o, NULL, &r);
         if (code == PL_EXIT_FAILED)
             return code;
         t->runs++;
@@ -139,8 +165,7 @@ static int start_child(const struct pl_sim_call *call, uint32_t part, int *read_
     if (*pid == 0) {
         struct totals t;
         int code = run_share(call, part, &t);
-        fflush(stdout);
-        bool wrote = write(ends[1], &t, sizeof t) == (ssize_t)sizeof t;
+        bool wrote = fflush(stdout) == 0 && write(ends[1], &t, sizeof t) == (ssize_t)sizeof t;
         _exit(wrote ? code : PL_EXIT_FAILED);
     }
     close(ends[1]);
@@ -166,8 +191,8 @@ static void add_totals(struct totals *sum, const struct totals *t)
 
 static int run_jobs(const struct pl_sim_call *call, struct totals *sum)
 {
-    int ends[256];
-    pid_t pids[256];
+    int ends[PL_SIM_JOBS_MAX];
+    pid_t pids[PL_SIM_JOBS_MAX];
     int worst = PL_EXIT_OK;
     for (uint32_t i = 0; i < call->jobs; i++)
         if (start_child(call, i, &ends[i], &pids[i]) != PL_EXIT_OK) {
@@ -197,11 +222,12 @@ int pl_sim_many(const struct pl_sim_call *call)
     printf("%" PRIu64 " seeds, %" PRIu64 " failed; %" PRIu64 " cluster-seconds, %" PRIu64 " events, %" PRIu64
            " merges, %" PRIu64 " faults, %" PRIu64 " rejoins, %" PRIu64 " boots\n",
            t.runs, t.failed, t.cluster_ns / PL_SEC, t.events, t.merges, t.faults, t.rejoins, t.boots);
+    pl_sim_print_marks(call);
     if (t.failed > 0) {
-        pl_sim_print_reproduce(stdout, call, t.first_failed);
+        pl_sim_print_reproduce(stdout, call, t.first_failed, t.first_failed);
         return t.first_code;
     }
-    printf("reproduce: pelago sim --seeds %" PRIu64 "..%" PRIu64 "\n", call->first, call->last);
+    pl_sim_print_reproduce(stdout, call, call->first, call->last);
     return PL_EXIT_OK;
 }
 
@@ -216,83 +242,36 @@ static void show_progress(void *user, const struct pl_sim_options *o, const stru
     fflush(stdout);
 }
 
+static int shrink(const struct pl_sim_call *call, struct pl_sim_options *o, struct pl_sim_result *result)
+{
+    struct pl_alloc alloc = pl_alloc_system();
+    print_result(o, result);
+    if (pl_sim_shrink(o, result, &alloc, show_progress, NULL) != PELAGO_OK)
+        return pl_sim_out_of_memory();
+    print_result(o, result);
+    pl_sim_print_marks(call);
+    printf("reproduce: pelago sim ");
+    pl_sim_print_flags(stdout, o);
+    pl_sim_print_common(stdout, call);
+    return (int)result->exit;
+}
+
 int pl_sim_smallest(const struct pl_sim_call *call)
 {
-    for (uint64_t seed = call->first; seed <= call->last; seed++) {
-        struct pl_alloc alloc = pl_alloc_system();
+    for (uint64_t seed = call->first; seed <= call->last && seed >= call->first; seed++) {
         struct pl_sim_options o;
         struct pl_sim_result result;
-        pl_sim_call_options(call, seed, &o);
-        int code = pl_sim_try(call, &o, NULL, &result);
+        int code = pl_sim_call_options(call, seed, &o);
+        if (code != PL_EXIT_OK)
+            return code;
+        code = try_seed(call, &o, NULL, &result);
         if (code == PL_EXIT_FAILED)
             return code;
-        if (code == PL_SIM_OK)
-            continue;
-        print_result(&o, &result);
-        if (pl_sim_shrink(&o, &result, &alloc, show_progress, NULL) != PELAGO_OK)
-            return out_of_memory();
-        print_result(&o, &result);
-        printf("reproduce: pelago sim ");
-        pl_sim_print_flags(stdout, &o);
-        printf(call->mutant != 0 ? " --mutant %u\n" : "\n", call->mutant);
-        return code;
+        if (code != PL_SIM_OK)
+            return shrink(call, &o, &result);
     }
     printf("nothing fails, so there is nothing to shrink\n");
-    printf("reproduce: pelago sim --seeds %" PRIu64 "..%" PRIu64 "\n", call->first, call->last);
+    pl_sim_print_marks(call);
+    pl_sim_print_reproduce(stdout, call, call->first, call->last);
     return PL_EXIT_OK;
-}
-
-/* ---- scripts ---- */
-
-static int read_script(const char *path, char *text, size_t *len)
-{
-    FILE *f = fopen(path, "rb");
-    if (f == NULL) {
-        fprintf(stderr, "pelago sim: %s cannot be read.\n", path);
-        return PL_EXIT_FAILED;
-    }
-    *len = fread(text, 1, SCRIPT_BYTES_MAX, f);
-    bool whole = feof(f) != 0 && ferror(f) == 0;
-    fclose(f);
-    if (!whole)
-        fprintf(stderr, "pelago sim: %s cannot be read to its end, or is longer than %d bytes.\n", path,
-                SCRIPT_BYTES_MAX);
-    return whole ? PL_EXIT_OK : PL_EXIT_FAILED;
-}
-
-static int run_script(const struct pl_sim_call *call, const char *text, size_t len)
-{
-    struct pl_alloc alloc = pl_alloc_system();
-    struct pl_script *script;
-    struct pl_sim_result result;
-    struct pl_error err;
-    if (pl_script_parse(text, len, &alloc, &script, &err) != PELAGO_OK) {
-        fprintf(stderr, "pelago sim: %s: %s\n", call->script, err.text);
-        return PL_EXIT_USAGE;
-    }
-    enum pelago_status status =
-        pl_script_run(script, &alloc, &result, call->trace ? pl_sim_print_line : NULL, stdout, &err);
-    pl_script_free(script);
-    if (status != PELAGO_OK) {
-        fprintf(stderr, "pelago sim: %s: %s\n", call->script, err.text);
-        return PL_EXIT_FAILED;
-    }
-    if (result.exit != PL_SIM_OK)
-        printf("%s: %s\n", call->script, result.what);
-    printf("reproduce: pelago sim --script %s\n", call->script);
-    return (int)result.exit;
-}
-
-int pl_sim_conversation(const struct pl_sim_call *call)
-{
-    struct pl_alloc alloc = pl_alloc_system();
-    char *text = pl_alloc_zero(&alloc, 1, SCRIPT_BYTES_MAX);
-    size_t len = 0;
-    if (text == NULL)
-        return out_of_memory();
-    int code = read_script(call->script, text, &len);
-    if (code == PL_EXIT_OK)
-        code = run_script(call, text, len);
-    pl_alloc_free(&alloc, text, SCRIPT_BYTES_MAX);
-    return code;
 }

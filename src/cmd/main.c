@@ -1,8 +1,13 @@
 /* cmd/main.c - one program, one table of subcommands. */
 #include "cmd/cmd.h"
+#include "cmd/text.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 struct command {
     const char *name;
@@ -26,17 +31,32 @@ static const struct command commands[] = {
     {"help", cmd_help, "this page"},
 };
 
+static const struct command *find_command(const char *name)
+{
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    fprintf(stderr, "pelago: there is no command '%s'; 'pelago help' lists them.\n", pl_text_clip(name).at);
+    return NULL;
+}
+
+/* "pelago help sim" is "pelago sim --help". */
 static int cmd_help(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
+    char help[] = "--help";
+    char *about[] = {argc > 1 ? argv[1] : NULL, help, NULL};
+    const struct command *command = argc > 1 ? find_command(argv[1]) : NULL;
+    if (argc > 1 && command == NULL)
+        return PL_EXIT_USAGE;
+    if (command != NULL && command->main != cmd_help)
+        return command->main(2, about);
     printf("usage: pelago COMMAND [OPTION...]\n\n");
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         printf("  %-10s %s\n", commands[i].name, commands[i].help);
     return PL_EXIT_OK;
 }
 
-int main(int argc, char **argv)
+static int run_command(int argc, char **argv)
 {
     if (argc < 2) {
         cmd_help(argc, argv);
@@ -47,9 +67,28 @@ int main(int argc, char **argv)
         name = "version";
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
         name = "help";
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        if (strcmp(commands[i].name, name) == 0)
-            return commands[i].main(argc - 1, argv + 1);
-    fprintf(stderr, "pelago: there is no command '%s'; 'pelago help' lists them.\n", name);
-    return PL_EXIT_USAGE;
+    const struct command *command = find_command(name);
+    return command != NULL ? command->main(argc - 1, argv + 1) : PL_EXIT_USAGE;
+}
+
+/* Where stdout is closed, no file or pipe of ours may take its place: this one refuses every write. */
+static void occupy_stdout(void)
+{
+    if (fcntl(STDOUT_FILENO, F_GETFD) >= 0)
+        return;
+    int fd = open("/dev/null", O_RDONLY);
+    if (fd >= 0 && fd != STDOUT_FILENO)
+        (void)dup2(fd, STDOUT_FILENO);
+}
+
+int main(int argc, char **argv)
+{
+    occupy_stdout();
+    int code = run_command(argc, argv);
+    bool before = ferror(stdout) != 0;
+    if (fflush(stdout) == 0 && !before)
+        return code;
+    fprintf(stderr, "pelago: the output could not be written%s%s.\n", before ? "" : ": ",
+            before ? "" : strerror(errno));
+    return PL_EXIT_FAILED;
 }

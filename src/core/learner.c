@@ -76,7 +76,7 @@ void pl_learner_send_bulk(uint32_t shard, const struct pl_msg *msg, struct pl_le
     fx->u.conn.msg = *msg;
 }
 
-static void report(struct pl_learner *l, struct pl_learn_fxs *out)
+void pl_learner_report_to(struct pl_learner *l, uint32_t shard, struct pl_learn_fxs *out)
 {
     struct pl_msg msg = {.type = PL_MSG_REPORT,
                          .u.report = {.steps = l->process_steps,
@@ -86,9 +86,14 @@ static void report(struct pl_learner *l, struct pl_learn_fxs *out)
                                       .unit = l->last.unit,
                                       .cursor = l->last.cursor,
                                       .flags = (l->options.local_data ? 1u : 0u) | (l->finishing ? 2u : 0u)}};
+    pl_learner_send(l, shard, &msg, out);
+}
+
+static void report(struct pl_learner *l, struct pl_learn_fxs *out)
+{
     for (uint32_t shard = 0; shard < l->shard_count; shard++)
         if (l->sessions[shard].state == PL_SESSION_LIVE)
-            pl_learner_send(l, shard, &msg, out);
+            pl_learner_report_to(l, shard, out);
 }
 
 void pl_learner_finish(struct pl_learner *l, struct pl_learn_fxs *out)
@@ -238,7 +243,7 @@ static bool on_control(struct pl_learner *l, uint32_t shard, const struct pl_msg
     }
     if (m->type == PL_MSG_CLOCK)
         pl_learner_clock(l, m->u.clock.clock_tokens, m->u.clock.rate, out);
-    else if (m->type == PL_MSG_FINISH)
+    else if (m->type == PL_MSG_FINISH && shard == PL_SHARD_HOME)
         pl_learner_finish(l, out);
     else if (m->type == PL_MSG_MANIFEST && s->manifest_due)
         pl_learner_on_manifest(l, shard, &m->u.manifest, out);

@@ -136,6 +136,7 @@ void pl_learner_send_bulk(uint32_t shard, const struct pl_msg *msg, struct pl_le
 
 /* learner.c: what several messages cause. */
 void pl_learner_finish(struct pl_learner *l, struct pl_learn_fxs *out);
+void pl_learner_report_to(struct pl_learner *l, uint32_t shard, struct pl_learn_fxs *out);
 void pl_learner_clock(struct pl_learner *l, uint64_t tokens, uint64_t rate, struct pl_learn_fxs *out);
 void pl_learner_ask_unit(struct pl_learner *l, struct pl_learn_fxs *out);
 

@@ -253,6 +253,8 @@ static void join(struct pl_learner *l, uint32_t shard, struct pl_learn_fxs *out)
     s->state = PL_SESSION_LIVE;
     s->control_retry.up_ns = l->now_ns;
     PL_LEARN_TRACE(out, LEARN_LIVE, shard, l->incarnation);
+    if (l->finishing)
+        pl_learner_report_to(l, shard, out); /* the end may have come after HELLO, and no step will tell of it */
     pl_learner_dial_bulk(l, shard, out);
     if (shard == PL_SHARD_HOME)
         pl_learner_ask_unit(l, out);
@@ -318,7 +320,7 @@ void pl_learner_on_welcome(struct pl_learner *l, uint32_t shard, const struct pl
     s->manifest_digest = m->manifest_digest;
     s->manifest_due = l->manifest_digest == 0;
     pl_learner_clock(l, m->clock_tokens, l->clock_rate, out);
-    if (m->phase >= 1)
+    if (m->phase >= 1 && shard == PL_SHARD_HOME)
         pl_learner_finish(l, out);
     if (s->manifest_due)
         return;

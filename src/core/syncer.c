@@ -11,6 +11,7 @@
 #include <string.h>
 
 enum { STORE_RETRY_MS = 500 };
+#define RETURN_NS (60 * PL_SEC) /* after a restart no times are measured yet: so long may a learner take to return */
 
 static size_t aligned(size_t bytes)
 {
@@ -195,10 +196,19 @@ static bool store_some(struct pl_syncer *s, struct pl_sync_fxs *out)
     return pl_sync_unit_store_again(s, out);
 }
 
+/* A learner that does not return after the restart loses its units like any other that is gone for long. */
+static void await_owners(struct pl_syncer *s)
+{
+    for (uint32_t i = 0; i < s->units_max; i++)
+        if (s->units[i].unit != PL_NONE64 && s->units[i].owner != PL_NONE32)
+            pl_heap_set(&s->timers, pl_sync_lease_timer(s, s->units[i].owner), pl_add_sat(s->now, RETURN_NS));
+}
+
 static void stored_boot(struct pl_syncer *s, struct pl_sync_fxs *out)
 {
     s->boot_seq = 0;
     s->listening = true;
+    await_owners(s);
     pl_sync_emit(out, PL_SYNC_FX_LISTEN);
     TRACE(out, BOOT, s->epoch, s->tick, pl_sync_clock(s));
 }

@@ -295,7 +295,7 @@ void pl_sync_lead_hit(struct pl_syncer *s, uint32_t m, uint64_t took_ns, struct 
 {
     struct learner *l = &s->learners[m];
     pl_average_add(&l->lead, took_ns);
-    if (l->stride == 1 || took_ns > half_period_ns(s) / 2)
+    if (l->stride == 1 || took_ns > half_period_ns(s) / 4 * 3)
         return;
     l->good_rounds++;
     if (l->good_rounds >= pl_max32(l->good_needed, GOOD_ROUNDS_MIN))

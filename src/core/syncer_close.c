@@ -20,6 +20,23 @@ static bool budget_reached(const struct pl_syncer *s)
     return is_home(s) && pl_sync_clock(s) >= s->manifest->token_budget;
 }
 
+/* After a restart: when those who were here before have had time to call again. */
+static uint64_t settled_ns(const struct pl_syncer *s)
+{
+    return s->epoch > 1 ? s->boot_ns + SETTLE_NS : 0;
+}
+
+/* Somebody was heard a moment ago and is not here now: a blip is not the end of its work. */
+bool pl_sync_someone_may_return(const struct pl_syncer *s)
+{
+    for (uint32_t i = 0; i < s->known; i++) {
+        const struct learner *l = &s->learners[s->by_identity[i]];
+        if (l->state != LEARNER_LIVE && l->control_lost_ns != 0 && s->now - l->control_lost_ns < SETTLE_NS)
+            return true;
+    }
+    return false;
+}
+
 /* When the learners' flags will have said long enough that the run ends; PL_NEVER while they do not say it. */
 uint64_t pl_sync_agreed_ns(const struct pl_syncer *s)
 {
@@ -55,7 +72,7 @@ void pl_sync_maybe_close(struct pl_syncer *s, struct pl_sync_fxs *out)
         return;
     s->phase = PL_PHASE_CLOSING;
     s->tick += s->period; /* past every round that was asked for ahead of time: a closing round is none of them */
-    s->closing_from_ns = s->live > 0 ? s->now : s->now + CLOSING_NS_MIN; /* after a restart they need time to return */
+    s->closing_from_ns = pl_max64(s->now, settled_ns(s)); /* after a restart they need time to return */
     TRACE(out, CLOSING, pl_sync_clock(s), s->tick);
     for (uint32_t m = 0; m < s->learners_max; m++) {
         pl_heap_remove(&s->pulls, m);
@@ -128,6 +145,8 @@ static bool next_closing_round(struct pl_syncer *s, struct pl_sync_fxs *out)
 
 uint64_t pl_sync_closing_due_ns(const struct pl_syncer *s)
 {
+    if (s->phase == PL_PHASE_DONE && !s->finished_said && s->live == 0)
+        return settled_ns(s);
     return s->phase == PL_PHASE_CLOSING && s->closing_from_ns > s->now ? s->closing_from_ns : PL_NEVER;
 }
 
@@ -139,7 +158,7 @@ static void say_finished(struct pl_syncer *s, struct pl_sync_fxs *out)
 
 bool pl_sync_closing_some(struct pl_syncer *s, struct pl_sync_fxs *out)
 {
-    if (s->phase == PL_PHASE_DONE && s->live == 0 && s->listening && !s->finished_said) {
+    if (s->phase == PL_PHASE_DONE && s->live == 0 && s->listening && !s->finished_said && s->now >= settled_ns(s)) {
         say_finished(s, out);
         return true;
     }

@@ -63,7 +63,9 @@ void pl_sync_take_have(struct pl_syncer *s, uint32_t m, const struct pl_array *h
     for (uint32_t f = 0; f < s->fragment_count; f++) {
         struct pl_item_have item = pl_item_have_at(have, f);
         struct cell *c = cell_of(s, m, f);
-        bool wrong = digest_known_wrong(&s->fragments[f], &item);
+        bool wrong = digest_known_wrong(&s->fragments[f], &item) ||
+                     (c->stranger && item.version < s->fragments[f].version);
+        c->stranger = c->stranger && wrong;
         c->acked = wrong ? PL_NONE64 : item.version;
         c->full = c->reset = wrong ? 1 : 0;
         c->sending = PL_NONE64;
@@ -198,9 +200,11 @@ void pl_sync_have(struct pl_syncer *s, uint32_t m, const struct pl_msg_got *g, s
                              g->version, (unsigned)g->fragment, fr->version);
         return;
     }
+    if (c->acked != PL_NONE64 && g->version <= c->acked && g->version != c->sending)
+        return; /* old news */
     l->behind -= c->acked != fr->version ? 1 : 0;
     if (g->version == c->sending)
-        c->full = c->reset = 0;
+        c->full = c->reset = c->stranger = 0;
     c->acked = g->version;
     l->behind += c->acked != fr->version ? 1 : 0;
     not_sending(s, m, c);
@@ -215,6 +219,8 @@ void pl_sync_fetch(struct pl_syncer *s, uint32_t m, const struct pl_msg_fetch *g
         return;
     PL_MARK("syncer.fetch");
     struct cell *c = cell_of(s, m, f);
+    if (c->full && c->sending == s->fragments[f].version)
+        return; /* it is on its way */
     s->learners[m].behind += c->acked == s->fragments[f].version ? 1 : 0;
     c->acked = PL_NONE64;
     c->full = 1;

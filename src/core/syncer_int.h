@@ -3,7 +3,8 @@
  *   syncer.c          memory, dispatch, timers, deadline, views
  *   syncer_session.c  connections, HELLO/JOIN/ATTACH, leases, loss of a learner
  *   syncer_clock.c    reports, the tick, the token clock, leads and strides, when to pull
- *   syncer_round.c    pulls, pushes, quorum, grace, merge, store, publish
+ *   syncer_push.c     one learner's push of one fragment, until it is held
+ *   syncer_round.c    pulls, quorum, grace, merge, store, publish
  *   syncer_deliver.c  updates on their way down
  *   syncer_ledger.c   work units
  *   syncer_close.c    the end of the budget
@@ -51,6 +52,8 @@ struct cell {
     uint8_t deferred;     /* pull wanted while the fragment was busy */
     uint8_t full;         /* send the whole value next, not a chain */
     uint8_t reset;        /* what the learner holds is not of our history */
+    uint8_t stranger;     /* its identity may have been forgotten: nobody knows what of its work was merged */
+    uint8_t hurried;      /* pulled late by our own fault: being late says nothing about its lead */
 };
 
 enum learner_state { LEARNER_FREE, LEARNER_AWAY, LEARNER_GREETED, LEARNER_LIVE };
@@ -60,6 +63,7 @@ struct learner {
     enum learner_state state;
     uint32_t control, bulk; /* connections, PL_NONE32 none */
     uint64_t heard_ns, told_ns;
+    uint64_t control_lost_ns; /* when it was lost without a word; 0: it is here, or said goodbye */
     struct pl_average gap;  /* between two messages */
     struct pl_average step; /* duration of an inner step */
     struct pl_average lead; /* from PULL to the push being held */
@@ -117,8 +121,11 @@ struct open_unit {
     uint64_t unit, cursor;
     uint32_t owner;      /* slot, PL_NONE32 none */
     uint64_t given;      /* grows with every giving: a learner finishes its units in this order */
-    uint64_t store_seq;  /* not 0: being recorded, to be told to the owner when durable */
+    uint64_t recorded;   /* identity in its last record, 0 none; the record need not be durable yet */
+    uint64_t store_seq;  /* not 0: being recorded */
     bool store_again;
+    bool tell;           /* given, and to be told to the owner when durable */
+    bool ended;          /* its last record says that it is finished */
 };
 
 struct pl_syncer {
@@ -131,6 +138,7 @@ struct pl_syncer {
     uint64_t epoch, incarnations, store_seq;
     enum pl_phase phase;
     bool listening;
+    bool forgot; /* some identity had to make room for another. Durable. */
     bool more_work; /* the last step ran out of room for effects */
     uint64_t boot_seq, done_seq;
     bool boot_again, done_again, finished_said;
@@ -144,6 +152,7 @@ struct pl_syncer {
     uint64_t clock_floor, clock_sum, forgotten_tokens; /* sum: of all known learners, and of those forgotten */
     uint64_t rate, rate_ns, rate_tokens;
     uint64_t rounds_merged, rounds_void, rounds_busy;
+    uint64_t replayed; /* round records, in recovery: stands for the time in heard_ns */
     uint64_t next_unit, units_given;
     uint32_t closing_next, closing_open;
     uint64_t closing_from_ns; /* no closing round before */
@@ -234,6 +243,13 @@ void pl_sync_lead_hit(struct pl_syncer *s, uint32_t m, uint64_t took_ns, struct 
 void pl_sync_lead_miss(struct pl_syncer *s, uint32_t m, uint64_t pulled_ns, struct pl_sync_fxs *out);
 uint64_t pl_sync_kth(struct pl_syncer *s, uint32_t k, uint64_t (*value)(const struct pl_syncer *, uint32_t m));
 
+/* syncer_push.c */
+bool pl_sync_outstanding(uint8_t push); /* may still come */
+void pl_sync_move_push(struct pl_syncer *s, uint32_t m, uint32_t f, enum push_state to);
+void pl_sync_forget_push(struct pl_syncer *s, uint32_t m, uint32_t f, struct pl_sync_fxs *out);
+void pl_sync_too_slow(struct pl_syncer *s, uint32_t m, uint32_t f, struct pl_sync_fxs *out);
+void pl_sync_leave_behind(struct pl_syncer *s, uint32_t m, uint32_t f, struct pl_sync_fxs *out);
+
 /* syncer_round.c */
 bool pl_sync_pull(struct pl_syncer *s, uint32_t m, uint32_t f, uint64_t tick, struct pl_sync_fxs *out);
 void pl_sync_due(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *out);
@@ -246,7 +262,7 @@ void pl_sync_round_stored(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *o
 void pl_sync_store_round(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *out);
 void pl_sync_grace_over(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *out);
 void pl_sync_consider(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *out);
-void pl_sync_uncount(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out);
+void pl_sync_uncount(struct pl_syncer *s, uint32_t m);
 void pl_sync_recount(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out);
 void pl_sync_forget_pushes(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out);
 void pl_sync_void_round(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *out);
@@ -280,6 +296,7 @@ struct open_unit *pl_sync_unit_room(struct pl_syncer *s);
 
 /* syncer_close.c */
 uint64_t pl_sync_agreed_ns(const struct pl_syncer *s);
+bool pl_sync_someone_may_return(const struct pl_syncer *s);
 void pl_sync_maybe_close(struct pl_syncer *s, struct pl_sync_fxs *out);
 bool pl_sync_closing_some(struct pl_syncer *s, struct pl_sync_fxs *out); /* true: did something */
 uint64_t pl_sync_closing_due_ns(const struct pl_syncer *s);

@@ -1,11 +1,11 @@
 /* core/syncer_save.c - durable state: what a snapshot holds, and how journal records move it on.
  *
  * Save writes the state as of the last STORED event; records asked for but not yet stored are not in it. Layout:
- *   u32 magic, u32 format, u64 run, u64 manifest digest, u32 shard, u8 done
+ *   u32 magic, u32 format, u64 run, u64 manifest digest, u32 shard, u8 flags (1 done, 2 some identity was forgotten)
  *   u64 epoch, tick, clock, forgotten tokens, next_unit, u32 fragments, learners, units
  *   fragments: u64 version, digest
  *   learners:  u64 identity, incarnation, seen_tokens, past_tokens, fragments x u64 last_merged   (by identity)
- *   units:     u64 unit, cursor, identity of the owner (0 none)
+ *   units:     u64 unit, cursor, identity of the owner (0 none)   (of each learner, in the order given; then the free)
  * The ring of encoded updates is not part of it: after a restart a learner that is behind the snapshot gets the
  * whole value.
  */
@@ -15,6 +15,7 @@
 #include "base/check.h"
 
 enum { SAVE_MAGIC = 0x53594e43, SAVE_FORMAT = 1 };
+enum { SAVED_DONE = 1, SAVED_FORGOT = 2 };
 enum { FIXED_BYTES = 4 + 4 + 8 + 8 + 4 + 1 + 5 * 8 + 3 * 4, FRAGMENT_BYTES = 16, LEARNER_BYTES = 32, UNIT_BYTES = 24 };
 
 /* A finished unit may still be waiting for its record; it is open no more. */
@@ -48,6 +49,33 @@ static void save_learner(const struct pl_syncer *s, uint32_t m, struct pl_writer
         pl_write_u64(w, cell_of(s, m, f)->last_merged);
 }
 
+static void save_unit(const struct pl_syncer *s, const struct open_unit *u, uint64_t identity, struct pl_writer *w)
+{
+    if (!is_open(s, u))
+        return;
+    pl_write_u64(w, u->unit);
+    pl_write_u64(w, u->cursor);
+    pl_write_u64(w, identity);
+}
+
+/* In the order they were given, which load takes from the order it finds. */
+static void save_units_of(const struct pl_syncer *s, uint32_t m, struct pl_writer *w)
+{
+    uint64_t after = 0;
+    for (;;) {
+        const struct open_unit *next = NULL;
+        for (uint32_t i = 0; i < PL_UNITS_HELD_MAX; i++) {
+            uint32_t at = s->learners[m].units[i];
+            if (at != PL_NONE32 && s->units[at].given > after && (next == NULL || s->units[at].given < next->given))
+                next = &s->units[at];
+        }
+        if (next == NULL)
+            return;
+        save_unit(s, next, s->learners[m].identity, w);
+        after = next->given;
+    }
+}
+
 size_t pl_syncer_save(const struct pl_syncer *s, uint8_t *out, size_t cap)
 {
     struct pl_writer w = pl_writer_of(out, cap);
@@ -56,7 +84,7 @@ size_t pl_syncer_save(const struct pl_syncer *s, uint8_t *out, size_t cap)
     pl_write_u64(&w, s->manifest->run_id);
     pl_write_u64(&w, s->manifest_digest);
     pl_write_u32(&w, s->shard);
-    pl_write_u8(&w, s->phase == PL_PHASE_DONE ? 1 : 0);
+    pl_write_u8(&w, (uint8_t)((s->phase == PL_PHASE_DONE ? SAVED_DONE : 0) | (s->forgot ? SAVED_FORGOT : 0)));
     pl_write_u64(&w, s->epoch);
     pl_write_u64(&w, s->tick);
     pl_write_u64(&w, pl_sync_clock(s));
@@ -71,14 +99,11 @@ size_t pl_syncer_save(const struct pl_syncer *s, uint8_t *out, size_t cap)
     }
     for (uint32_t i = 0; i < s->known; i++)
         save_learner(s, s->by_identity[i], &w);
-    for (uint32_t i = 0; i < s->units_max; i++) {
-        const struct open_unit *u = &s->units[i];
-        if (!is_open(s, u))
-            continue;
-        pl_write_u64(&w, u->unit);
-        pl_write_u64(&w, u->cursor);
-        pl_write_u64(&w, u->owner != PL_NONE32 ? s->learners[u->owner].identity : 0);
-    }
+    for (uint32_t i = 0; i < s->known; i++)
+        save_units_of(s, s->by_identity[i], &w);
+    for (uint32_t i = 0; i < s->units_max; i++)
+        if (s->units[i].owner == PL_NONE32)
+            save_unit(s, &s->units[i], 0, &w);
     pl_assert(!w.bad && pl_writer_len(&w) == pl_syncer_save_bytes(s));
     return pl_writer_len(&w);
 }
@@ -87,7 +112,8 @@ size_t pl_syncer_save(const struct pl_syncer *s, uint8_t *out, size_t cap)
 
 static enum pelago_status load_head(const struct pl_syncer *s, struct pl_reader *rd, struct pl_error *err)
 {
-    if (pl_read_u32(rd) != SAVE_MAGIC || pl_read_u32(rd) != SAVE_FORMAT)
+    uint32_t magic = pl_read_u32(rd), format = pl_read_u32(rd);
+    if (magic != SAVE_MAGIC || format != SAVE_FORMAT)
         return pl_fail(err, PELAGO_CORRUPT, "the snapshot is not a syncer's state of format %u", (unsigned)SAVE_FORMAT);
     uint64_t run = pl_read_u64(rd);
     if (run != s->manifest->run_id)
@@ -138,7 +164,8 @@ static enum pelago_status load_unit(struct pl_syncer *s, struct pl_reader *rd, s
     if (u->cursor >= s->manifest->unit_tokens)
         return pl_fail(err, PELAGO_CORRUPT, "the snapshot has cursor %lu in an open work unit of %lu tokens",
                        u->cursor, s->manifest->unit_tokens);
-    uint32_t m = slot_known(s, pl_read_u64(rd));
+    u->recorded = pl_read_u64(rd);
+    uint32_t m = slot_known(s, u->recorded);
     if (m != PL_NONE32)
         pl_sync_unit_own(s, u, m);
     return PELAGO_OK;
@@ -149,7 +176,9 @@ enum pelago_status pl_syncer_load(struct pl_syncer *s, const uint8_t *bytes, siz
     struct pl_reader rd = pl_reader_of(bytes, len);
     pl_assert(s->epoch == 0 && s->known == 0);
     PL_TRY(load_head(s, &rd, err));
-    s->phase = pl_read_u8(&rd) != 0 ? PL_PHASE_DONE : PL_PHASE_RUNNING;
+    uint8_t flags = pl_read_u8(&rd);
+    s->phase = (flags & SAVED_DONE) != 0 ? PL_PHASE_DONE : PL_PHASE_RUNNING;
+    s->forgot = (flags & SAVED_FORGOT) != 0;
     s->epoch = pl_read_u64(&rd);
     s->tick = pl_read_u64(&rd);
     s->clock_floor = pl_read_u64(&rd);
@@ -192,8 +221,10 @@ static enum pelago_status replay_contributor(struct pl_syncer *s, uint32_t f, co
     l->incarnation = c->incarnation;
     l->tokens = c->seen_tokens;
     l->past_tokens = c->past_tokens;
+    l->heard_ns = s->replayed;
     if (!pl_mutant(15))
         cell_of(s, m, f)->last_merged = r->round;
+    cell_of(s, m, f)->stranger = 0;
     if (is_home(s))
         pl_sync_unit_progress(s, m, c->unit, c->cursor);
     return PELAGO_OK;
@@ -211,6 +242,13 @@ static enum pelago_status replay_round(struct pl_syncer *s, const struct pl_reco
     if (r->version != fr->version + 1 && !again)
         return pl_fail(err, PELAGO_CORRUPT, "a round record leads fragment %u to version %lu, %lu is next",
                        (unsigned)r->fragment, r->version, fr->version + 1);
+    /* Should the table be full, who was merged longest ago makes room, and nobody of this very round. */
+    s->replayed++;
+    for (uint32_t i = 0; i < r->contributor_count; i++) {
+        uint32_t m = slot_known(s, r->contributors[i].identity);
+        if (m != PL_NONE32)
+            s->learners[m].heard_ns = s->replayed;
+    }
     for (uint32_t i = 0; i < r->contributor_count; i++)
         PL_TRY(replay_contributor(s, f, r, &r->contributors[i], err));
     sum_tokens(s);
@@ -240,7 +278,7 @@ static enum pelago_status replay_lease(struct pl_syncer *s, const struct pl_reco
         u = pl_sync_unit_room(s);
     if (u == NULL)
         return pl_fail(err, PELAGO_CORRUPT, "a lease record names work unit %lu, for which there is no room", r->unit);
-    *u = (struct open_unit){.unit = r->unit, .cursor = r->cursor, .owner = PL_NONE32};
+    *u = (struct open_unit){.unit = r->unit, .cursor = r->cursor, .owner = PL_NONE32, .recorded = r->identity};
     uint32_t m = r->identity != 0 ? pl_sync_slot_for(s, r->identity, NULL) : PL_NONE32;
     if (m != PL_NONE32)
         pl_sync_unit_own(s, u, m);

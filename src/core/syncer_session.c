@@ -93,8 +93,11 @@ static void lose(struct pl_syncer *s, uint32_t m, enum pl_reason reason, struct 
     s->reporters -= l->reported ? 1 : 0;
     s->finishing -= l->finishing ? 1 : 0;
     l->reported = l->finishing = false;
+    /* Who breaks the protocol is not expected back; who says goodbye is not either, see goodbye(). */
+    bool silent = reason == PL_REASON_LEAVING || reason == PL_REASON_LEASE_EXPIRED || reason == PL_REASON_REPLACED;
+    l->control_lost_ns = silent ? s->now : 0;
     TRACE(out, LOST, l->identity, reason);
-    pl_sync_uncount(s, m, out);
+    pl_sync_uncount(s, m);
 }
 
 static void vdrop(struct pl_syncer *s, uint32_t m, enum pl_reason reason, struct pl_sync_fxs *out,
@@ -211,6 +214,7 @@ static bool forget_one(struct pl_syncer *s, struct pl_sync_fxs *out)
     pl_sync_units_back(s, oldest, out);
     pl_sync_forget_pushes(s, oldest, out);
     pl_heap_remove(&s->timers, pl_sync_lease_timer(s, oldest));
+    s->forgot = true;
     s->forgotten_tokens = pl_add_sat(s->forgotten_tokens, learner_tokens(&s->learners[oldest]));
     uint32_t at = place_of(s, s->learners[oldest].identity);
     memmove(&s->by_identity[at], &s->by_identity[at + 1], (s->known - at - 1) * sizeof s->by_identity[0]);
@@ -248,7 +252,7 @@ uint32_t pl_sync_slot_for(struct pl_syncer *s, uint64_t identity, struct pl_sync
                                       .stride = 1,
                                       .heard_ns = s->now};
     for (uint32_t f = 0; f < s->fragment_count; f++)
-        *cell_of(s, m, f) = (struct cell){.acked = PL_NONE64, .sending = PL_NONE64};
+        *cell_of(s, m, f) = (struct cell){.acked = PL_NONE64, .sending = PL_NONE64, .stranger = s->forgot};
     memmove(&s->by_identity[at + 1], &s->by_identity[at], (s->known - at) * sizeof s->by_identity[0]);
     s->by_identity[at] = m;
     s->known++;
@@ -336,11 +340,22 @@ static bool hello_plausible(struct pl_syncer *s, uint32_t conn, const struct pl_
         refuse(s, conn, PL_REASON_BAD_MESSAGE, out, "HELLO.incarnation %lx was never given to anybody", h->incarnation);
         return false;
     }
-    if (pl_mul_overflow(h->steps, s->manifest->step_tokens_max, &most) || h->tokens <= most)
+    if (!pl_mul_overflow(h->steps, s->manifest->step_tokens_max, &most) && h->tokens <= most)
         return true;
     refuse(s, conn, PL_REASON_BAD_MESSAGE, out, "HELLO.tokens is %lu in %lu steps, at most %lu a step are allowed",
            h->tokens, h->steps, s->manifest->step_tokens_max);
     return false;
+}
+
+/* A process that was forgotten and calls again: its tokens are in the sum already. */
+static void remember_tokens(struct pl_syncer *s, uint32_t m, uint64_t tokens)
+{
+    struct learner *l = &s->learners[m];
+    if (!cell_of(s, m, 0)->stranger || l->tokens != 0)
+        return;
+    PL_MARK("syncer.remembered");
+    l->tokens = pl_min64(tokens, s->forgotten_tokens);
+    s->forgotten_tokens -= l->tokens;
 }
 
 static void hello(struct pl_syncer *s, uint32_t conn, const struct pl_msg_hello *h, struct pl_sync_fxs *out)
@@ -360,6 +375,8 @@ static void hello(struct pl_syncer *s, uint32_t conn, const struct pl_msg_hello 
     replace_connections(s, m, incarnation == l->incarnation, out);
     if (incarnation != l->incarnation)
         new_incarnation(s, m, incarnation, h, out);
+    if (h->incarnation != 0)
+        remember_tokens(s, m, h->tokens);
     s->clock_sum = pl_add_sat(s->clock_sum, pl_sub_sat(h->tokens, l->tokens)); /* steps done while away, or before our own restart */
     l->tokens = pl_max64(l->tokens, h->tokens);
     l->steps = pl_max64(l->steps, h->steps);
@@ -474,11 +491,13 @@ static void pong(uint32_t conn, const struct pl_msg_ping *p, struct pl_sync_fxs 
 }
 
 /* The peer says goodbye: answer in kind, so that the host drops the connection and no CLOSED follows. */
-static void goodbye(struct pl_syncer *s, uint32_t conn, struct pl_sync_fxs *out)
+static void goodbye(struct pl_syncer *s, uint32_t conn, uint32_t code, struct pl_sync_fxs *out)
 {
     uint32_t m = s->conns[conn].learner;
     if (s->conns[conn].kind == CONN_CONTROL) {
         pl_sync_drop_learner(s, m, PL_REASON_LEAVING, out, "as the learner asked");
+        if (code == PL_REASON_LEAVING)
+            s->learners[m].control_lost_ns = 0;
         return;
     }
     pl_sync_close(s, conn, PL_REASON_LEAVING, out, "as the learner asked");
@@ -491,7 +510,7 @@ static bool common_message(struct pl_syncer *s, uint32_t conn, const struct pl_m
     if (msg->type == PL_MSG_PING)
         pong(conn, &msg->u.ping, out);
     else if (msg->type == PL_MSG_CLOSE)
-        goodbye(s, conn, out);
+        goodbye(s, conn, msg->u.close.code, out);
     else
         return msg->type == PL_MSG_PONG;
     return true;

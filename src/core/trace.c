@@ -14,6 +14,22 @@ static const struct {
 #undef X
 };
 
+static size_t put(char *out, size_t cap, char directive, uint64_t v)
+{
+    switch (directive) {
+    case 'R':
+        return pl_fmt(out, cap, "%lu.%lu", pl_round_epoch(v), pl_round_tick(v));
+    case 'I':
+        return pl_incarnation_print(v, out, cap);
+    case 'N':
+        return pl_reason_print(v, out, cap);
+    case 'x':
+        return pl_fmt(out, cap, "%lx", v);
+    default:
+        return pl_fmt(out, cap, "%lu", v);
+    }
+}
+
 size_t pl_trace_print(const struct pl_trace *t, char *out, size_t cap)
 {
     pl_assert((unsigned)t->code < PL_TRACE_COUNT && cap > 0);
@@ -25,14 +41,10 @@ size_t pl_trace_print(const struct pl_trace *t, char *out, size_t cap)
             continue;
         }
         pl_assert(arg < 4);
-        uint64_t v = t->arg[arg++];
         f++;
-        if (*f == 'R') {
-            len += pl_fmt(out + len, cap - len, "%lu.%lu", pl_round_epoch(v), pl_round_tick(v));
-        } else {
+        if (*f == 'l')
             f++;
-            len += pl_fmt(out + len, cap - len, *f == 'x' ? "%lx" : "%lu", v);
-        }
+        len += put(out + len, cap - len, *f, t->arg[arg++]);
     }
     out[len] = '\0';
     return len;

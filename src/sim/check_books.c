@@ -175,11 +175,11 @@ static void note_push(struct pl_checks *c, struct check_shard *s, const struct p
     s->slot_person[slot] = person;
     struct check_push *p = pl_check_push(c, person, fragment);
     const struct check_push *h = &c->headers[(size_t)person * c->fragment_count + fragment];
+    bool another = p->header.round != fx->u.push.round ||
+                   (fx->kind == PL_SYNC_FX_VERIFY && p->header.digest != fx->u.push.digest);
     if (fx->kind == PL_SYNC_FX_DISCARD)
         *p = (struct check_push){0};
-    else if (p->header.round != fx->u.push.round)
-        *p = *h;
-    else if (fx->kind == PL_SYNC_FX_VERIFY && p->header.digest != fx->u.push.digest)
+    else if (another)
         *p = *h;
 }
 

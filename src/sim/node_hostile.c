@@ -188,7 +188,7 @@ static void say(struct pl_world *w, struct pl_hostile *h, uint32_t link, const s
     if (!h->up[link])
         return;
     if (pl_world_tracing(w)) {
-        char text[256];
+        char text[PL_SIM_TEXT_MAX];
         pl_msg_print(msg, text, sizeof text);
         pl_world_line(w, "hostile", h->machine + 1, "sends %s to syncer %lu", text, (uint64_t)h->shard);
     }

@@ -66,7 +66,7 @@ static void arm(struct pl_world *w, struct pl_lnode *p)
 static void send(struct pl_world *w, struct pl_lnode *p, uint32_t conn, const struct pl_msg *msg)
 {
     if (pl_world_tracing(w)) {
-        char text[256];
+        char text[PL_SIM_TEXT_MAX];
         pl_msg_print(msg, text, sizeof text);
         pl_world_line(w, "learner", p->host + 1, "sends %s to syncer %lu", text,
                       (uint64_t)pl_net_info(w->net, conn)->shard);
@@ -223,7 +223,7 @@ static void hang_up(struct pl_world *w, struct pl_lnode *p, const struct pl_lear
 
 static void trace(struct pl_world *w, struct pl_lnode *p, const struct pl_trace *t)
 {
-    char text[256];
+    char text[PL_SIM_TEXT_MAX];
     if (!pl_world_tracing(w))
         return;
     pl_trace_print(t, text, sizeof text);
@@ -394,7 +394,7 @@ void pl_lnode_message(struct pl_world *w, uint32_t conn, const struct pl_msg *ms
     struct pl_learn_event ev = conn_event(w, conn, PL_LEARN_EV_MSG);
     ev.u.conn.msg = msg;
     if (pl_world_tracing(w)) {
-        char text[256];
+        char text[PL_SIM_TEXT_MAX];
         pl_msg_print(msg, text, sizeof text);
         pl_world_line(w, "learner", p->host + 1, "gets %s from syncer %lu", text, (uint64_t)ev.u.conn.shard);
     }

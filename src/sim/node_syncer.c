@@ -91,7 +91,7 @@ static void send(struct pl_world *w, struct pl_snode *s, uint32_t number, const 
     uint32_t conn = s->conns[number].conn;
     pl_assert(conn != PL_NONE32);
     if (pl_world_tracing(w)) {
-        char text[256];
+        char text[PL_SIM_TEXT_MAX];
         uint32_t machine = pl_net_info(w->net, conn)->machine;
         pl_msg_print(msg, text, sizeof text);
         pl_world_line(w, "syncer", s->shard, "sends %s to %s %lu", text, peer_kind(w, machine),
@@ -184,7 +184,7 @@ static void deliver(struct pl_world *w, struct pl_snode *s, const struct pl_sync
 
 static void trace(struct pl_world *w, struct pl_snode *s, const struct pl_trace *t)
 {
-    char text[256];
+    char text[PL_SIM_TEXT_MAX];
     if (!pl_world_tracing(w))
         return;
     pl_trace_print(t, text, sizeof text);
@@ -350,7 +350,7 @@ void pl_snode_message(struct pl_world *w, uint32_t conn, const struct pl_msg *ms
     const struct pl_conn_info *info = pl_net_info(w->net, conn);
     struct pl_snode *s = &w->syncers[info->shard];
     if (pl_world_tracing(w)) {
-        char text[256];
+        char text[PL_SIM_TEXT_MAX];
         pl_msg_print(msg, text, sizeof text);
         pl_world_line(w, "syncer", s->shard, "gets %s from %s %lu", text, peer_kind(w, info->machine),
                       (uint64_t)info->machine + 1);

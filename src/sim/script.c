@@ -1,7 +1,10 @@
 /* sim/script.c - reading a script. One statement a line; words are separated by blanks; # begins a comment. */
 #include "sim/script_int.h"
 
+#include "base/check.h"
+#include "base/fmt.h"
 #include "base/limits.h"
+#include "base/num.h"
 #include "wire/msg.h"
 
 #include <string.h>
@@ -135,16 +138,66 @@ static const struct option options[] = {
     WIDE("budget", budget_tokens),
 };
 
+enum { OPTIONS = sizeof(options) / sizeof(options[0]) };
+_Static_assert((int)OPTIONS <= (int)SCRIPT_OPTIONS_MAX, "every option has a line");
+
+/* Its place in the table; OPTIONS when there is none. */
+static uint32_t option_at(size_t offset)
+{
+    uint32_t i = 0;
+    while (i < OPTIONS && options[i].offset != offset)
+        i++;
+    return i;
+}
+
+/* "250ms": the largest unit that says it exactly. */
+static size_t put_value(char *out, size_t cap, const struct option *o, uint64_t value)
+{
+    static const struct {
+        const char *name;
+        uint64_t ns;
+    } units[] = {{"s", PL_SEC}, {"ms", PL_MS}, {"us", PL_US}, {"ns", 1}};
+    uint32_t i = 0;
+    if (!o->time)
+        return pl_fmt(out, cap, "%lu", value);
+    while (value % units[i].ns != 0)
+        i++;
+    return pl_fmt(out, cap, "%lu%s", value / units[i].ns, units[i].name);
+}
+
+enum pelago_status pl_script_check_options(const struct pl_script *s, struct pl_error *err)
+{
+    struct pl_sim_wrong wrong;
+    char value[32], lo[32], hi[32];
+    if (!pl_sim_find_wrong(&s->options, &wrong))
+        return PELAGO_OK;
+    uint32_t i = option_at(wrong.offset);
+    pl_assert(i < OPTIONS);
+    put_value(value, sizeof(value), &options[i], wrong.value);
+    put_value(lo, sizeof(lo), &options[i], wrong.lo);
+    put_value(hi, sizeof(hi), &options[i], wrong.hi);
+    if (s->option_line[i] == 0)
+        return pl_fail(err, PELAGO_INVALID, "%s is %s unless set, and has to be %s to %s here",
+                       options[i].name, value, lo, hi);
+    return pl_fail(err, PELAGO_INVALID, "line %u of the script: %s is %s, expected %s to %s",
+                   s->option_line[i], options[i].name, value, lo, hi);
+}
+
 static enum pelago_status read_set(struct reader *r)
 {
     const char *name = take(r), *word = take(r);
-    for (uint32_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+    for (uint32_t i = 0; i < OPTIONS; i++) {
         const struct option *o = &options[i];
         uint64_t value;
         if (strcmp(o->name, name) != 0)
             continue;
         if (!(o->time ? duration(word, &value) : number(word, &value)))
             return bad(r, o->time ? "a time like 250ms or 2s is expected" : "a number is expected", word);
+        if (!o->wide && value > UINT32_MAX)
+            return bad(r, "the number is too large", word);
+        if (r->words.next < r->words.count)
+            return bad(r, "more words than expected", peek(r));
+        r->s->option_line[i] = r->line;
         uint8_t *field = (uint8_t *)&r->s->options + o->offset;
         uint32_t narrow = (uint32_t)value;
         if (o->wide)
@@ -251,7 +304,7 @@ static enum pelago_status read_details(struct reader *r, uint32_t takes, struct 
     if ((takes & TAKES_SHARD) != 0 && take_if(r, "from")) {
         if (!take_if(r, "syncer") || !number(take(r), &value))
             return bad(r, "from syncer NUMBER is expected", "");
-        a->shard = (uint32_t)value;
+        a->shard = (uint32_t)pl_min64(value, PL_NONE32 - 1);
     }
     if ((takes & TAKES_DIRS) != 0)
         a->dirs = take_if(r, "up") ? PL_DIR_UP : take_if(r, "down") ? PL_DIR_DOWN : PL_DIR_BOTH;
@@ -264,7 +317,7 @@ static enum pelago_status read_details(struct reader *r, uint32_t takes, struct 
 
 static enum pelago_status read_at(struct reader *r)
 {
-    struct pl_action a = {.shard = PL_NONE32, .dirs = PL_DIR_BOTH};
+    struct pl_action a = {.shard = PL_NONE32, .dirs = PL_DIR_BOTH, .line = r->line};
     uint32_t takes = 0;
     uint64_t node;
     if (!duration(peek(r), &a.at_ns))
@@ -286,7 +339,7 @@ static enum pelago_status read_at(struct reader *r)
     r->words.next++;
     if (!number(take(r), &node))
         return bad(r, "the number of the learner or syncer is expected", "");
-    a.node = (uint32_t)node;
+    a.node = (uint32_t)pl_min64(node, PL_NONE32 - 1);
     PL_TRY(read_details(r, takes, &a));
     if (r->words.next < r->words.count)
         return bad(r, "more words than expected", peek(r));
@@ -375,6 +428,8 @@ static enum pelago_status read_after(struct reader *r)
 static enum pelago_status read_until(struct reader *r)
 {
     r->s->to_end = take_if(r, "the");
+    if (!r->s->to_end)
+        r->s->option_line[option_at(offsetof(struct pl_sim_options, duration_ns))] = r->line;
     if (r->s->to_end ? take_if(r, "end") : duration(take(r), &r->s->options.duration_ns))
         return PELAGO_OK;
     return bad(r, "until TIME or until the end is expected", "");

@@ -31,7 +31,8 @@ enum pelago_status pl_script_parse(const char *text, size_t len, const struct pl
 void pl_script_free(struct pl_script *s); /* NULL is fine */
 
 /* Runs it on a simulated cluster. OK with result->exit 0: everything was as written; otherwise result->what says
- * which line of the script was not met, or which checker failed. print (may be NULL) gets every line. */
+ * which line of the script was not met, or which checker failed. INVALID: an option is out of range, somebody does not
+ * exist, or nothing is expected. print (may be NULL) gets every line. */
 enum pelago_status pl_script_run(struct pl_script *s, const struct pl_alloc *alloc,
                                  struct pl_sim_result *result, pl_sim_line *print, void *user,
                                  struct pl_error *err);

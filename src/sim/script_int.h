@@ -4,7 +4,7 @@
 
 #include "sim/script.h"
 
-enum { SCRIPT_LINE_MAX = 240, SCRIPT_VARS = 26, SCRIPT_VALUE_MAX = 48 };
+enum { SCRIPT_LINE_MAX = 240, SCRIPT_VARS = 26, SCRIPT_VALUE_MAX = 48, SCRIPT_OPTIONS_MAX = 32 };
 
 enum wish_kind {
     WISH_EXPECT,   /* in order */
@@ -20,7 +20,9 @@ struct wish {
     uint32_t line; /* of the script, for the message */
     uint64_t from_ns, to_ns;
     uint64_t number;
-    uint64_t seen; /* matches so far */
+    uint64_t seen;     /* matches so far; of an EXPECT: those that were its turn, so 0 or 1 */
+    uint64_t early;    /* EXPECT: matches before its turn; a $ name not yet bound matched anything */
+    uint64_t first_ns; /* of the first match that counted */
     char pattern[SCRIPT_LINE_MAX];
 };
 
@@ -33,6 +35,8 @@ struct pl_script {
     const struct pl_alloc *alloc;
     size_t bytes; /* of this block, arrays included */
     struct pl_sim_options options;
+    uint32_t option_line
+        [SCRIPT_OPTIONS_MAX]; /* where each was set, in the order of script.c's table; 0: nowhere */
     bool to_end;
     struct pl_action *actions;
     uint32_t action_count;
@@ -45,6 +49,9 @@ struct pl_script {
     pl_sim_line *print;
     void *print_user;
 };
+
+/* INVALID names the line of the first option out of its range. */
+enum pelago_status pl_script_check_options(const struct pl_script *s, struct pl_error *err);
 
 /* Does the whole text match? * stands for any text, $x for a word without spaces: any at its first use, which is
  * then noted in b, the same one later. b is changed only when the text matches. */

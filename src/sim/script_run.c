@@ -70,8 +70,20 @@ static void feed_expects(struct pl_script *s, uint64_t now_ns, const char *text)
         if (now_ns < s->after_ns || !pl_script_match(w->pattern, text, &s->bound))
             return;
         w->seen = 1;
+        w->first_ns = now_ns;
         s->next++;
         return;
+    }
+}
+
+/* Expectations whose turn has not come. Only for the sentence when one is not met. */
+static void feed_early(struct pl_script *s, uint64_t now_ns, const char *text)
+{
+    for (uint32_t i = s->next; i < s->wish_count; i++) {
+        struct bindings trial = s->bound;
+        bool waits = i > s->next || now_ns < s->after_ns;
+        if (s->wishes[i].kind == WISH_EXPECT && waits && pl_script_match(s->wishes[i].pattern, text, &trial))
+            s->wishes[i].early++;
     }
 }
 
@@ -80,12 +92,14 @@ void pl_script_feed(struct pl_script *s, uint64_t now_ns, const char *who, const
     char line[TEXT_MAX];
     pl_fmt(line, sizeof(line), "%s %s", who, text);
     feed_expects(s, now_ns, line);
+    feed_early(s, now_ns, line);
     for (uint32_t i = 0; i < s->wish_count; i++) {
         struct wish *w = &s->wishes[i];
         struct bindings none = {{{0}}};
         if (w->kind == WISH_EXPECT || w->kind == WISH_AFTER || now_ns < w->from_ns || now_ns >= w->to_ns)
             continue;
-        w->seen += pl_script_match(w->pattern, line, &none) ? 1 : 0;
+        if (pl_script_match(w->pattern, line, &none) && w->seen++ == 0)
+            w->first_ns = now_ns;
     }
 }
 
@@ -108,16 +122,73 @@ static bool met(const struct wish *w)
     return false;
 }
 
+/* "12.045000", as the trace prints it. */
+static const char *seconds(char out[32], uint64_t ns)
+{
+    size_t len = pl_fmt(out, 24, "%lu.", ns / PL_SEC);
+    for (uint64_t unit = PL_SEC / 10; unit >= PL_US; unit /= 10)
+        out[len++] = (char)('0' + ns / unit % 10);
+    out[len] = '\0';
+    return out;
+}
+
+static const char *times(uint64_t n)
+{
+    return n == 1 ? "time" : "times";
+}
+
+/* From when on it was looked for: the last expect above it, which was met, or an "after" since. */
+static size_t say_not_seen(const struct pl_script *s, uint32_t wish, char *out, size_t cap)
+{
+    char at[32];
+    uint64_t early = s->wishes[wish].early;
+    for (uint32_t i = wish; i-- > 0;) {
+        const struct wish *w = &s->wishes[i];
+        if (w->kind == WISH_AFTER)
+            return pl_fmt(out, cap, "not seen after %s s, where line %u begins (seen %lu %s before)",
+                          seconds(at, w->from_ns), w->line, early, times(early));
+        if (w->kind == WISH_EXPECT)
+            return pl_fmt(out, cap, "not seen after line %u was met at %s s (seen %lu %s before)", w->line,
+                          seconds(at, w->first_ns), early, times(early));
+    }
+    return pl_fmt(out, cap, "not seen at any time");
+}
+
+static size_t say_unmet(const struct pl_script *s, uint32_t wish, char *out, size_t cap)
+{
+    const struct wish *w = &s->wishes[wish];
+    const char *wanted = "exactly";
+    char at[32];
+    switch (w->kind) {
+    case WISH_EXPECT:
+        return say_not_seen(s, wish, out, cap);
+    case WISH_NEVER:
+        return pl_fmt(out, cap, "wanted never, seen %lu %s, first at %s s", w->seen, times(w->seen),
+                      seconds(at, w->first_ns));
+    case WISH_AT_LEAST:
+        wanted = "at least";
+        break;
+    case WISH_AT_MOST:
+        wanted = "at most";
+        break;
+    case WISH_EXACTLY:
+    case WISH_AFTER:
+        break;
+    }
+    return pl_fmt(out, cap, "wanted %s %lu %s, seen %lu", wanted, w->number, times(w->number), w->seen);
+}
+
 bool pl_script_met(const struct pl_script *s, char *what, size_t cap)
 {
-    for (uint32_t i = 0; i < s->wish_count; i++) {
-        const struct wish *w = &s->wishes[i];
-        if (met(w))
-            continue;
-        pl_fmt(what, cap, "line %u of the script: \"%s\" was seen %lu times", w->line, w->pattern, w->seen);
-        return false;
-    }
-    return true;
+    uint32_t i = 0;
+    while (i < s->wish_count && met(&s->wishes[i]))
+        i++;
+    if (i == s->wish_count)
+        return true;
+    size_t len = pl_fmt(what, cap, "line %u of the script: ", s->wishes[i].line);
+    len += say_unmet(s, i, what + len, cap - len);
+    pl_fmt(what + len, cap - len, ": %s", s->wishes[i].pattern);
+    return false;
 }
 
 static void on_line(void *user, uint64_t now_ns, const char *who, const char *text)
@@ -133,13 +204,24 @@ static enum pelago_status check_nodes(const struct pl_script *s, struct pl_error
 {
     for (uint32_t i = 0; i < s->action_count; i++) {
         const struct pl_action *a = &s->actions[i];
-        if (a->syncer ? a->node >= s->options.shards : a->node < 1 || a->node > s->options.learners)
-            return pl_fail(err, PELAGO_INVALID, "the script speaks of %s %u, there is none",
-                           a->syncer ? "syncer" : "learner", a->node);
-        if (a->shard != PL_NONE32 && a->shard >= s->options.shards)
-            return pl_fail(err, PELAGO_INVALID, "the script speaks of syncer %u, there is none", a->shard);
+        if (!a->syncer && (a->node < 1 || a->node > s->options.learners))
+            return pl_fail(err, PELAGO_INVALID, "line %u of the script: there is no learner %u, only 1 to %u",
+                           a->line, a->node, s->options.learners);
+        uint32_t shard = a->syncer ? a->node : a->shard;
+        if (shard >= s->options.shards && (a->syncer || shard != PL_NONE32))
+            return pl_fail(err, PELAGO_INVALID, "line %u of the script: there is no syncer %u, only 0 to %u",
+                           a->line, shard, s->options.shards - 1);
     }
     return PELAGO_OK;
+}
+
+/* A run that nothing is asked of would always be good. */
+static enum pelago_status check_wishes(const struct pl_script *s, struct pl_error *err)
+{
+    for (uint32_t i = 0; i < s->wish_count; i++)
+        if (s->wishes[i].kind != WISH_AFTER)
+            return PELAGO_OK;
+    return pl_fail(err, PELAGO_INVALID, "the script expects nothing: it has no expect, never or finally");
 }
 
 enum pelago_status pl_script_run(struct pl_script *s, const struct pl_alloc *alloc,
@@ -158,9 +240,10 @@ enum pelago_status pl_script_run(struct pl_script *s, const struct pl_alloc *all
     s->after_ns = 0;
     s->bound = (struct bindings){{{0}}};
     for (uint32_t i = 0; i < s->wish_count; i++)
-        s->wishes[i].seen = 0;
-    PL_TRY(pl_sim_check_options(&s->options, err));
+        s->wishes[i].seen = s->wishes[i].early = 0;
+    PL_TRY(pl_script_check_options(s, err));
     PL_TRY(check_nodes(s, err));
+    PL_TRY(check_wishes(s, err));
     enum pelago_status status = pl_sim_run(&s->options, &plan, alloc, result);
     if (status != PELAGO_OK)
         return pl_fail(err, status, "the run could not be finished: %s", pl_status_text(status));

@@ -14,19 +14,22 @@ struct shrink {
 };
 
 /* True when the changed options fail in the same way: they are the best now. */
-static bool attempt(struct shrink *s, const struct pl_sim_options *o)
+static bool attempt(struct shrink *s, const struct pl_sim_options *changed)
 {
     struct pl_sim_result result;
-    struct pl_error err;
-    if (s->status != PELAGO_OK || pl_sim_check_options(o, &err) != PELAGO_OK)
+    struct pl_sim_wrong wrong;
+    struct pl_sim_options o = *changed;
+    o.quorum =
+        pl_min32(o.quorum, o.learners); /* fewer learners: a smaller quorum, or nothing could be merged */
+    if (s->status != PELAGO_OK || pl_sim_find_wrong(&o, &wrong))
         return false;
-    s->status = pl_sim_run(o, NULL, s->alloc, &result);
+    s->status = pl_sim_run(&o, NULL, s->alloc, &result);
     if (s->status != PELAGO_OK || result.exit != s->result->exit)
         return false;
-    *s->best = *o;
+    *s->best = o;
     *s->result = result;
     if (s->progress != NULL)
-        s->progress(s->user, o, &result);
+        s->progress(s->user, &o, &result);
     return true;
 }
 
@@ -61,9 +64,6 @@ static bool smaller_cluster(struct shrink *s)
     bool helped = false;
     struct pl_sim_options o = *s->best;
     helped = smaller(s, &o.learners, &o, 1) || helped;
-    o = *s->best;
-    o.quorum = pl_min32(o.quorum, o.learners);
-    helped = (o.quorum != s->best->quorum && attempt(s, &o)) || helped;
     o = *s->best;
     helped = smaller(s, &o.quorum, &o, 1) || helped;
     o = *s->best;

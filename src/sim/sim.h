@@ -103,6 +103,7 @@ struct pl_action {
     uint32_t dirs; /* CUT, HEAL, STALL, FLOW, HOLD, RELEASE: enum pl_direction bits */
     uint32_t type; /* HOLD, RELEASE: enum pl_msg_type; 0: every message of the learner's bulk connection */
     uint64_t arg;
+    uint32_t line; /* of the script that asks for it; 0: none */
 };
 
 /* One line for a person. who: "learner 2", "syncer 0", "hostile 9" or "world". text: what a core traces
@@ -133,8 +134,14 @@ struct pl_sim_result {
 /* The options of a seed: swarm-drawn, so that every fault class is off in some runs. */
 void pl_sim_draw(uint64_t seed, struct pl_sim_options *o);
 
-/* INVALID with a sentence that names the option. */
-enum pelago_status pl_sim_check_options(const struct pl_sim_options *o, struct pl_error *err);
+/* An option out of its range. lo and hi may follow from the options before it. */
+struct pl_sim_wrong {
+    size_t offset; /* in struct pl_sim_options */
+    uint64_t value, lo, hi;
+};
+
+/* The first one; false when there is none. */
+bool pl_sim_find_wrong(const struct pl_sim_options *o, struct pl_sim_wrong *wrong);
 
 /* One run, and its fault-free twin when there were faults. plan may be NULL. OK: *result says how it went, an
  * assertion included; NOMEM: it could not be finished. Nothing stays allocated. */

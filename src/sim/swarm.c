@@ -75,40 +75,43 @@ void pl_sim_draw(uint64_t seed, struct pl_sim_options *o)
             o->faults |= pl_prng_chance(&r, 350000) ? bit : 0;
 }
 
-enum pelago_status pl_sim_check_options(const struct pl_sim_options *o, struct pl_error *err)
+#define RANGE(field, lo, hi)                                                                                 \
+    {                                                                                                        \
+        offsetof(struct pl_sim_options, field), o->field, lo, hi                                             \
+    }
+
+bool pl_sim_find_wrong(const struct pl_sim_options *o, struct pl_sim_wrong *wrong)
 {
-    const struct {
-        const char *name;
-        uint64_t value, lo, hi;
-    } range[] = {
-        {"learners", o->learners, 1, 1000},
-        {"shards", o->shards, 1, 16},
-        {"fragments", o->fragments, o->shards, 200},
-        {"quorum", o->quorum, 1, PL_LEARNERS_MAX},
-        {"overlap", o->overlap_steps, 1, PL_PERIOD_STEPS_MAX},
-        {"period", o->period_steps, (o->fragments + o->shards - 1) / pl_max32(o->shards, 1),
-         PL_PERIOD_STEPS_MAX},
-        {"gamma-ppm", o->gamma_ppm, 0, 1000000},
-        {"staleness", o->staleness_max, 0, 1024},
-        {"apply", o->apply, 0, 2},
-        {"faults", o->faults, 0, 2 * PL_FAULT_GARBAGE - 1},
-        {"fault-mean", o->fault_mean_ms, 1, 1000000000},
-        {"duration", o->duration_ns, PL_SEC, 1000000 * PL_SEC},
-        {"step", o->step_ns, PL_MS, 1000 * PL_SEC},
-        {"spread-permille", o->speed_spread_permille, 0, 100000},
-        {"latency", o->latency_ns, 1000, 100 * PL_SEC},
-        {"bandwidth", o->bandwidth, 100, UINT64_C(1) << 40},
-        {"dimensions", o->dimensions, pl_max64(64, 2 * (uint64_t)o->fragments), 1 << 20},
-        {"local-data-permille", o->local_data_permille, 0, 1000},
-        {"checkpoint", o->checkpoint_ns, PL_MS, PL_NEVER / 4},
-        {"merge-time", o->merge_ns, 1, 1000 * PL_SEC},
-        {"sync-time", o->sync_ns, 1, 1000 * PL_SEC},
-        {"step-tokens", o->step_tokens, 1, 1000000},
-        {"budget", o->budget_tokens, 0, PL_COUNT_MAX},
+    const uint32_t each = (o->fragments + o->shards - 1) / pl_max32(o->shards, 1);
+    const struct pl_sim_wrong range[] = {
+        RANGE(learners, 1, 1000),
+        RANGE(shards, 1, 16),
+        RANGE(fragments, o->shards, 200),
+        RANGE(quorum, 1, o->learners),
+        RANGE(overlap_steps, 1, PL_PERIOD_STEPS_MAX),
+        RANGE(period_steps, pl_max32(each, 1), PL_PERIOD_STEPS_MAX),
+        RANGE(gamma_ppm, 0, 1000000),
+        RANGE(staleness_max, 0, 1024),
+        RANGE(apply, 0, 2),
+        RANGE(faults, 0, 2 * PL_FAULT_GARBAGE - 1),
+        RANGE(fault_mean_ms, 1, 1000000000),
+        RANGE(duration_ns, PL_SEC, 1000000 * PL_SEC),
+        RANGE(step_ns, PL_MS, 1000 * PL_SEC),
+        RANGE(speed_spread_permille, 0, 100000),
+        RANGE(latency_ns, PL_US, 100 * PL_SEC),
+        RANGE(bandwidth, 100, UINT64_C(1) << 40),
+        RANGE(dimensions, pl_max64(64, 2 * (uint64_t)o->fragments), 1 << 20),
+        RANGE(local_data_permille, 0, 1000),
+        RANGE(checkpoint_ns, PL_MS, 1000000 * PL_SEC),
+        RANGE(merge_ns, 1, 1000 * PL_SEC),
+        RANGE(sync_ns, 1, 1000 * PL_SEC),
+        RANGE(step_tokens, 1, 1000000),
+        RANGE(budget_tokens, 0, PL_COUNT_MAX),
     };
     for (size_t i = 0; i < sizeof range / sizeof range[0]; i++)
-        if (range[i].value < range[i].lo || range[i].value > range[i].hi)
-            return pl_fail(err, PELAGO_INVALID, "%s is %lu, but must be between %lu and %lu", range[i].name,
-                           range[i].value, range[i].lo, range[i].hi);
-    return PELAGO_OK;
+        if (range[i].value < range[i].lo || range[i].value > range[i].hi) {
+            *wrong = range[i];
+            return true;
+        }
+    return false;
 }

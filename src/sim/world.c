@@ -158,7 +158,7 @@ void pl_world_line(struct pl_world *w, const char *kind, uint64_t number, const 
 {
     if (!pl_world_tracing(w))
         return;
-    char who[32], text[512];
+    char who[32], text[PL_SIM_TEXT_MAX + 64];
     if (number == PL_NONE64)
         pl_fmt(who, sizeof who, "%s", kind);
     else

@@ -26,6 +26,9 @@ struct pl_sim_ev {
     uint64_t more;
 };
 
+/* Room for a message or a core's trace as text: a whole MANIFEST, and a reason of PL_TEXT_MAX bytes. */
+enum { PL_SIM_TEXT_MAX = 640 };
+
 /* Every block of a run, so that all can be freed at once. */
 struct pl_mem {
     const struct pl_alloc *base;

@@ -176,4 +176,9 @@ enum pelago_status pl_msg_decode(uint8_t type, const uint8_t *payload, size_t le
  * and bytes print as their length: "have[12]". Returns the length of the text. cap > 0. */
 size_t pl_msg_print(const struct pl_msg *m, char *out, size_t cap);
 
+/* In the same way, an incarnation as epoch.counter ("1.3"; "none" for 0) and a reason by its name ("FENCED"; "none"
+ * for 0, the number where it is not known). */
+size_t pl_incarnation_print(uint64_t incarnation, char *out, size_t cap);
+size_t pl_reason_print(uint64_t code, char *out, size_t cap);
+
 #endif

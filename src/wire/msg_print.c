@@ -1,4 +1,5 @@
-/* wire/msg_print.c - one readable line per message, for traces. Rounds as epoch.tick, digests in hex. */
+/* wire/msg_print.c - one readable line per message, for traces. Rounds as epoch.tick, incarnations as
+ * epoch.counter, digests in hex, reasons by name. */
 #include "wire/msg_int.h"
 
 #include "base/fmt.h"
@@ -27,12 +28,36 @@ static bool is_named(const struct pl_field *f, const char *name)
     return *own == *name;
 }
 
+size_t pl_incarnation_print(uint64_t incarnation, char *out, size_t cap)
+{
+    if (incarnation == 0)
+        return pl_fmt(out, cap, "none");
+    return pl_fmt(out, cap, "%lu.%lu", incarnation >> 32, incarnation & UINT32_MAX);
+}
+
+size_t pl_reason_print(uint64_t code, char *out, size_t cap)
+{
+    const char *name = code == 0 ? "none" : pl_reason_name((uint32_t)code);
+    return name == pl_reason_name(0) ? pl_fmt(out, cap, "%lu", code) : pl_fmt(out, cap, "%s", name);
+}
+
+static void put_word(struct line *l, const struct pl_field *f, size_t (*print)(uint64_t, char *, size_t),
+                     uint64_t value)
+{
+    put(l, " %s=", f->name);
+    l->len += print(value, l->out + l->len, l->cap - l->len);
+}
+
 static void put_number(struct line *l, const struct pl_field *f, uint64_t value)
 {
     if (is_named(f, "round") || is_named(f, "last_merged"))
         put(l, " %s=%lu.%lu", f->name, pl_round_epoch(value), pl_round_tick(value));
     else if (is_named(f, "digest") || is_named(f, "manifest_digest"))
         put(l, " %s=%lx", f->name, value);
+    else if (is_named(f, "incarnation"))
+        put_word(l, f, pl_incarnation_print, value);
+    else if (is_named(f, "code"))
+        put_word(l, f, pl_reason_print, value);
     else if (f->kind == PL_FIELD_U64 && value == UINT64_MAX)
         put(l, " %s=none", f->name);
     else

@@ -4,6 +4,8 @@
 
 #include "core/syncer_int.h"
 
+#include <stdlib.h>
+
 static void start(uint32_t peers)
 {
     struct rig_options o = rig_defaults();
@@ -33,10 +35,36 @@ static const struct open_unit *unit(uint64_t number)
     return NULL;
 }
 
+static uint64_t cursor(uint64_t number)
+{
+    const struct open_unit *u = unit(number);
+    return u == NULL ? PL_NONE64 : u->cursor;
+}
+
 static uint64_t owner(uint64_t number)
 {
     const struct open_unit *u = unit(number);
     return u == NULL || u->owner == PL_NONE32 ? 0 : rig.s->learners[u->owner].identity;
+}
+
+/* JOIN with two units, in the order of use. */
+static void join_holding(uint32_t i, const struct pl_item_held_unit held[static 2])
+{
+    const struct rig_peer *p = &rig.peers[i];
+    uint8_t have[RIG_FRAGMENTS * PL_ITEM_HAVE_BYTES], units[2 * PL_ITEM_HELD_UNIT_BYTES];
+    rig_hello(&rig, i);
+    for (uint32_t f = 0; f < rig.o.fragments; f++)
+        pl_item_have_put(have, f, &(struct pl_item_have){p->have[f], rig_digest(f, p->have[f])});
+    for (uint32_t n = 0; n < 2; n++)
+        pl_item_held_unit_put(units, n, &held[n]);
+    struct pl_msg_join join = {.have = {have, rig.o.fragments}, .units = {units, 2}};
+    rig_send(&rig, p->control, &(struct pl_msg){.type = PL_MSG_JOIN, .u.join = join});
+}
+
+static void answer_stores(void)
+{
+    while (rig_answer(&rig, PL_SYNC_EV_STORED, true))
+        continue;
 }
 
 static void test_recorded_before_told(void **state)
@@ -83,14 +111,14 @@ static void test_progress_and_the_end_of_a_unit(void **state)
     start(2);
     want(0);
     work(0, 0, 40);
-    assert_int_equal(unit(0)->cursor, 40);
+    assert_int_equal(cursor(0), 40);
     work(0, 0, 30); /* a cursor never goes back */
-    assert_int_equal(unit(0)->cursor, 40);
+    assert_int_equal(cursor(0), 40);
     work(1, 0, 90); /* not its own */
-    assert_int_equal(unit(0)->cursor, 40);
+    assert_int_equal(cursor(0), 40);
     work(0, PL_NONE64, 99);
     work(0, 12345, 99);
-    assert_int_equal(unit(0)->cursor, 40);
+    assert_int_equal(cursor(0), 40);
     work(0, 0, 1000); /* no further than the end */
     assert_null(unit(0));
     work(0, 0, 5); /* finished for good */
@@ -108,7 +136,7 @@ static void test_units_are_finished_in_order(void **state)
     want(0);
     work(0, 1, 10);
     assert_null(unit(0));
-    assert_int_equal(unit(1)->cursor, 10);
+    assert_int_equal(cursor(1), 10);
     want(0);
     assert_int_equal(rig.peers[0].unit, 2);
     rig.peers[0].unit = 1;
@@ -143,7 +171,7 @@ static void test_units_of_the_dead_come_back(void **state)
     rig_up(&rig, 0);
     assert_int_equal(owner(1), 20);
     work(0, 1, 90);
-    assert_int_equal(unit(1)->cursor, 0);
+    assert_int_equal(cursor(1), 0);
 }
 
 static void test_join_says_what_is_held(void **state)
@@ -158,14 +186,14 @@ static void test_join_says_what_is_held(void **state)
     rig_up(&rig, 0);
     assert_int_equal(owner(0), 0);
     assert_int_equal(owner(1), 10);
-    assert_int_equal(unit(1)->cursor, 60);
+    assert_int_equal(cursor(1), 60);
     rig_down(&rig, 0);
     rig_rest(&rig, 200 * PL_SEC);
     assert_int_equal(owner(1), 0);
     rig.peers[0].cursor = 70;
     rig_up(&rig, 0); /* nobody took it meanwhile */
     assert_int_equal(owner(1), 10);
-    assert_int_equal(unit(1)->cursor, 70);
+    assert_int_equal(cursor(1), 70);
     rig_down(&rig, 0);
     rig.peers[0].cursor = 100;
     rig_up(&rig, 0);
@@ -199,6 +227,7 @@ static void test_the_learner_leaves_before_it_is_told(void **state)
     rig_answer(&rig, PL_SYNC_EV_STORED, true);
     assert_int_equal(rig_effects(&rig, PL_SYNC_FX_SEND), 0);
     assert_int_equal(owner(0), 0);
+    answer_stores();
     want(1); /* the next one gets it */
     rig_answer(&rig, PL_SYNC_EV_STORED, true);
     assert_int_equal(rig.peers[1].unit, 0);
@@ -210,7 +239,7 @@ static void test_the_learner_leaves_before_it_is_told(void **state)
     assert_int_equal(owner(1), 0);
     rig_answer(&rig, PL_SYNC_EV_STORED, false);
     rig_rest(&rig, PL_SEC);
-    rig_answer(&rig, PL_SYNC_EV_STORED, true);
+    answer_stores();
     assert_int_equal(owner(1), 0);
     assert_non_null(unit(1));
     want(1);
@@ -218,7 +247,160 @@ static void test_the_learner_leaves_before_it_is_told(void **state)
     assert_int_equal(rig.peers[1].unit, 0); /* its old one, given back as well */
 }
 
+/* It lists a unit that was given to another meanwhile, goes on with it all the same, and gets it back for its next
+ * WANT: when it uses the unit up before the lease is durable, it still wants another. */
+static void test_a_unit_finished_while_its_lease_is_recorded(void **state)
+{
+    (void)state;
+    start(2);
+    want(0);
+    work(0, 0, 5);
+    rig_down(&rig, 0);
+    rig_rest(&rig, 400 * PL_SEC);
+    want(1);
+    assert_int_equal(owner(0), 20);
+    rig_up(&rig, 0);
+    assert_int_equal(owner(0), 20);
+    rig_down(&rig, 1);
+    rig_rest(&rig, 400 * PL_SEC);
+    rig.hold_store = true;
+    rig_forget(&rig);
+    want(0);
+    assert_int_equal(owner(0), 10);
+    work(0, 0, 100);
+    rig.hold_store = false;
+    answer_stores();
+    assert_null(unit(0));
+    expect_sent(rig.peers[0].control, PL_MSG_LEASE);
+    assert_int_equal(rig.peers[0].unit, 1);
+}
+
+/* A unit that is away while its last record is being written is not given out before the next one is durable. */
+static void test_coming_back_is_recorded(void **state)
+{
+    (void)state;
+    start(2);
+    want(0);
+    rig_down(&rig, 0);
+    rig.peers[0].unit = PL_NONE64;
+    rig.hold_store = true;
+    rig_up(&rig, 0);
+    assert_int_equal(owner(0), 0);
+    assert_true(rig_waits(&rig, PL_SYNC_EV_STORED));
+    want(1); /* a new one */
+    assert_int_equal(owner(0), 0);
+    assert_int_equal(owner(1), 20);
+    rig.hold_store = false;
+    answer_stores();
+    rig_recover(&rig);
+    assert_int_equal(owner(0), 0);
+    assert_int_equal(owner(1), 20);
+    rig.peers[0].unit = 0;
+    rig_up(&rig, 0); /* it has it after all, and nobody else took it */
+    assert_int_equal(owner(0), 10);
+    rig_recover(&rig);
+    assert_int_equal(owner(0), 10);
+}
+
+static void test_join_with_two_units_finishes_neither(void **state)
+{
+    (void)state;
+    start(1);
+    want(0);
+    want(0);
+    rig_down(&rig, 0);
+    join_holding(0, (struct pl_item_held_unit[]){{0, 30}, {1, 0}});
+    assert_int_equal(cursor(0), 30);
+    assert_int_equal(owner(0), 10);
+    assert_int_equal(owner(1), 10);
+    work(0, 1, 10); /* but now it is at the second */
+    assert_null(unit(0));
+    assert_int_equal(cursor(1), 10);
+}
+
 /* ---- crashes ---- */
+
+/* More records than a learner can hold units, none of which says that one came back: the newest stand. */
+static void test_the_newest_records_stand(void **state)
+{
+    (void)state;
+    start(0);
+    void *memory = calloc(1, rig.memory_bytes);
+    assert_non_null(memory);
+    struct pl_syncer *s = pl_syncer_init(memory, rig.memory_bytes, &rig.so);
+    struct pl_error err;
+    const uint64_t units[] = {7, 3, 5, 4};
+    for (uint32_t i = 0; i < 4; i++) {
+        struct pl_record r = {.type = PL_RECORD_LEASE, .epoch = 1, .identity = 10, .unit = units[i]};
+        assert_int_equal(pl_syncer_replay(s, &r, &err), PELAGO_OK);
+        pl_syncer_check(s);
+    }
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(pl_sync_unit_find(s, units[i])->owner != PL_NONE32, i >= 2);
+    free(memory);
+}
+
+/* A learner comes back without its units while one of them is being recorded, and gets others; then the shard crashes.
+ * Wherever that happens: the unit it was told last is its own. */
+static void test_a_crash_after_units_came_back(void **state)
+{
+    (void)state;
+    start(0);
+    for (uint32_t answers = 0; answers < 8; answers++) {
+        struct rig_options o = rig_defaults();
+        rig_again(&rig, &o);
+        rig_up_many(&rig, 2);
+        want(0);
+        rig.hold_store = true;
+        want(0);
+        rig_down(&rig, 0);
+        rig.peers[0].unit = PL_NONE64;
+        rig_up(&rig, 0);
+        for (uint32_t i = 0; i < answers; i++) {
+            want(0);
+            rig_answer(&rig, PL_SYNC_EV_STORED, true);
+        }
+        rig.hold_store = false;
+        rig_recover(&rig);
+        assert_true(answers < 3 || rig.peers[0].unit != PL_NONE64);
+        if (rig.peers[0].unit != PL_NONE64)
+            assert_int_equal(owner(rig.peers[0].unit), 10);
+    }
+}
+
+static void test_a_snapshot_keeps_the_order_of_units(void **state)
+{
+    (void)state;
+    start(2);
+    want(0);
+    want(0);
+    want(1);
+    work(0, 0, 100);
+    want(1); /* unit 3, in the place that unit 0 had: before that of unit 2 */
+    assert_true(unit(3) < unit(2));
+    work(1, 2, 5);
+    rig_snapshot(&rig);
+    rig_recover(&rig);
+    join_holding(1, (struct pl_item_held_unit[]){{2, 6}, {3, 0}});
+    work(1, 2, 7);
+    assert_int_equal(cursor(2), 7);
+    assert_int_equal(owner(3), 20);
+}
+
+static void test_units_of_one_that_never_returns(void **state)
+{
+    (void)state;
+    start(2);
+    want(0);
+    rig_recover(&rig);
+    rig_up(&rig, 1);
+    rig_rest(&rig, 30 * PL_SEC);
+    assert_int_equal(owner(0), 10); /* it may still come */
+    rig_rest(&rig, 60 * PL_SEC);
+    assert_int_equal(owner(0), 0);
+    want(1);
+    assert_int_equal(rig.peers[1].unit, 0);
+}
 
 static void test_crash_before_the_record(void **state)
 {
@@ -258,9 +440,9 @@ static void test_cursors_come_back_with_their_learner(void **state)
     want(0);
     work(0, 0, 50);
     rig_recover(&rig);
-    assert_int_equal(unit(0)->cursor, 0); /* no round was stored since */
+    assert_int_equal(cursor(0), 0); /* no round was stored since */
     rig_up(&rig, 0);
-    assert_int_equal(unit(0)->cursor, 50);
+    assert_int_equal(cursor(0), 50);
     assert_int_equal(owner(0), 10);
 }
 
@@ -305,8 +487,7 @@ static void test_a_full_table_serves_later(void **state)
     uint8_t bytes[RIG_SAVE_BYTES];
     rig_save(&rig, bytes);
     rig.hold_store = false;
-    while (rig_answer(&rig, PL_SYNC_EV_STORED, true))
-        continue;
+    answer_stores();
     expect_sent(rig.peers[0].control, PL_MSG_LEASE);
     assert_int_equal(rig.peers[0].unit, 2);
 }
@@ -337,6 +518,13 @@ int main(void)
         rig_unit_test(test_join_says_what_is_held),
         rig_unit_test(test_private_data_takes_no_units),
         rig_unit_test(test_the_learner_leaves_before_it_is_told),
+        rig_unit_test(test_a_unit_finished_while_its_lease_is_recorded),
+        rig_unit_test(test_coming_back_is_recorded),
+        rig_unit_test(test_join_with_two_units_finishes_neither),
+        rig_unit_test(test_the_newest_records_stand),
+        rig_unit_test(test_a_crash_after_units_came_back),
+        rig_unit_test(test_a_snapshot_keeps_the_order_of_units),
+        rig_unit_test(test_units_of_one_that_never_returns),
         rig_unit_test(test_crash_before_the_record),
         rig_unit_test(test_crash_between_record_and_telling),
         rig_unit_test(test_cursors_come_back_with_their_learner),

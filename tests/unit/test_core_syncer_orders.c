@@ -111,18 +111,16 @@ static void heals(void)
     for (uint32_t i = 0; i < 2; i++)
         if (!rig_live(&rig, i) && rig.s->phase != PL_PHASE_DONE)
             rig_up(&rig, i);
-    if (rig.s->phase != PL_PHASE_RUNNING) {
-        for (int i = 0; i < 400 && rig.s->phase != PL_PHASE_DONE; i++)
-            rig_tick(&rig, true);
-        assert_int_equal(rig.s->phase, PL_PHASE_DONE);
-        return;
-    }
     uint64_t version = pl_syncer_version(rig.s, F, NULL);
     uint32_t ticks = 0;
-    while (pl_syncer_version(rig.s, F, NULL) == version && ticks++ < 40)
+    while (rig.s->phase == PL_PHASE_RUNNING && pl_syncer_version(rig.s, F, NULL) == version && ticks++ < 40)
         rig_tick(&rig, true);
     if (ticks >= 40)
         fail_msg("no new version after the events %s", path);
+    for (int i = 0; i < 400 && rig.s->phase == PL_PHASE_CLOSING; i++)
+        rig_tick(&rig, true);
+    if (rig.s->phase == PL_PHASE_CLOSING)
+        fail_msg("the run does not end after the events %s", path);
 }
 
 static void explore(event *const *events, uint32_t count, uint32_t depth)

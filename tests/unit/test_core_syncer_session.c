@@ -417,7 +417,8 @@ static void test_huge_claims_saturate(void **state)
     uint64_t last = 0;
     for (uint32_t i = 0; i < 12; i++) {
         struct rig_peer *p = &rig.peers[i % 3];
-        p->steps = p->tokens = PL_COUNT_MAX;
+        p->steps = PL_COUNT_MAX / rig.manifest.step_tokens_max;
+        p->tokens = p->steps * rig.manifest.step_tokens_max;
         rig_hello(&rig, i % 3);
         assert_true(rig_live(&rig, i % 3));
         struct pl_sync_view v;
@@ -427,6 +428,10 @@ static void test_huge_claims_saturate(void **state)
         rig_restart(&rig, i % 3);
     }
     assert_int_equal(last, PL_COUNT_MAX);
+    uint32_t c = rig_open(&rig, 77);
+    struct pl_msg hello = {.type = PL_MSG_HELLO, .u.hello = {.nonce = 1, .steps = PL_COUNT_MAX, .tokens = PL_COUNT_MAX}};
+    rig_send(&rig, c, &hello);
+    expect_closed(c, BAD_MESSAGE, "HELLO.tokens is");
 }
 
 /* ---- a full table ---- */

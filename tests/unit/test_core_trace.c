@@ -27,7 +27,14 @@ static void test_lines(void **state)
     expect(PL_TRACE_SYNC_MERGE, (uint64_t[4]){3, PL_ROUND(1, 27), 4, 6},
            "round.merge fragment=3 round=1.27 contributors=4 base=6");
     expect(PL_TRACE_SYNC_JOIN, (uint64_t[4]){1, 0x100000002, 0},
-           "learner.join learner=1 incarnation=100000002 behind=0");
+           "learner.join learner=1 incarnation=1.2 behind=0");
+    expect(PL_TRACE_SYNC_FENCE, (uint64_t[4]){1, 0, PL_NONE64},
+           "learner.fence learner=1 old=none new=4294967295.4294967295");
+    expect(PL_TRACE_SYNC_LOST, (uint64_t[4]){1, PL_REASON_FENCED}, "learner.lost learner=1 reason=FENCED");
+    expect(PL_TRACE_SYNC_LOST, (uint64_t[4]){1, 0}, "learner.lost learner=1 reason=none");
+    expect(PL_TRACE_SYNC_LOST, (uint64_t[4]){1, 77}, "learner.lost learner=1 reason=77");
+    expect(PL_TRACE_SYNC_PUBLISH, (uint64_t[4]){1, 2, 0xabc},
+           "version.publish fragment=1 version=2 digest=abc");
     expect(PL_TRACE_SYNC_DONE, (uint64_t[4]){UINT64_MAX}, "run.done clock_tokens=18446744073709551615");
 }
 

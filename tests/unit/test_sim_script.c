@@ -116,12 +116,15 @@ static void test_expectations(void **state)
     pl_script_feed(s, 6 * PL_SEC, "a", "says nothing");
     pl_script_feed(s, 11 * PL_SEC, "b", "says bye 8"); /* another one */
     assert_false(pl_script_met(s, what, sizeof(what)));
-    assert_non_null(strstr(what, "line 3"));
+    assert_string_equal(what,
+                        "line 3 of the script: not seen after 10.000000 s, where line 2 begins (seen 1 time "
+                        "before): b says bye $n");
     pl_script_feed(s, 12 * PL_SEC, "b", "says bye 7");
     assert_true(pl_script_met(s, what, sizeof(what)));
     pl_script_feed(s, 13 * PL_SEC, "a", "says hello 9");
     assert_false(pl_script_met(s, what, sizeof(what)));
-    assert_non_null(strstr(what, "line 4"));
+    assert_string_equal(
+        what, "line 4 of the script: wanted never, seen 1 time, first at 13.000000 s: a says hello *");
     pl_script_free(s);
 }
 
@@ -131,11 +134,30 @@ static void test_count_limits(void **state)
     char what[200];
     struct pl_script *s = parse("finally at most 1 a *\nfinally 1 b *\n", NULL);
     assert_false(pl_script_met(s, what, sizeof(what)));
+    assert_string_equal(what, "line 2 of the script: wanted exactly 1 time, seen 0: b *");
     pl_script_feed(s, 1, "b", "x");
     pl_script_feed(s, 1, "a", "x");
     assert_true(pl_script_met(s, what, sizeof(what)));
     pl_script_feed(s, 1, "a", "y");
     assert_false(pl_script_met(s, what, sizeof(what)));
+    assert_string_equal(what, "line 1 of the script: wanted at most 1 time, seen 2: a *");
+    pl_script_free(s);
+}
+
+static void test_what_was_not_seen(void **state)
+{
+    (void)state;
+    char what[200];
+    struct pl_script *s = parse("expect a $n\n\nexpect b $n\n", NULL);
+    assert_false(pl_script_met(s, what, sizeof(what)));
+    assert_string_equal(what, "line 1 of the script: not seen at any time: a $n");
+    pl_script_feed(s, 1, "b", "7");
+    pl_script_feed(s, 2, "b", "8");
+    pl_script_feed(s, 1234567891, "a", "7");
+    assert_false(pl_script_met(s, what, sizeof(what)));
+    assert_string_equal(
+        what,
+        "line 3 of the script: not seen after line 1 was met at 1.234567 s (seen 2 times before): b $n");
     pl_script_free(s);
 }
 
@@ -148,6 +170,8 @@ static void test_mistakes(void **state)
         "set learners many",
         "set step 5",
         "set step 5h",
+        "set learners 4294967296",
+        "set learners 3 4",
         "at crash learner 2",
         "at 5s explode learner 2",
         "at 5s crash 2",
@@ -198,7 +222,31 @@ static void test_nobody(void **state)
         struct pl_script *s = parse(wrong[i], NULL);
         assert_non_null(s);
         assert_int_equal(pl_script_run(s, &alloc, &result, NULL, NULL, &err), PELAGO_INVALID);
-        assert_non_null(strstr(err.text, "there is none"));
+        assert_non_null(strstr(err.text, "line 1 of the script: there is no "));
+        pl_script_free(s);
+    }
+}
+
+/* So is what makes no sense, and a script that would always be good. */
+static void test_refused(void **state)
+{
+    (void)state;
+    static const char *const wrong[][2] = {
+        {"set learners 0", "line 1 of the script: learners is 0, expected 1 to 1000"},
+        {"\nset step 2000s\nexpect x", "line 2 of the script: step is 2000s, expected 1ms to 1000s"},
+        {"until 500ms", "line 1 of the script: duration is 500ms, expected 1s to 1000000s"},
+        {"set quorum 4", "line 1 of the script: quorum is 4, expected 1 to 3"},
+        {"set shards 3", "fragments is 2 unless set, and has to be 3 to 200 here"},
+        {"after 5s", "the script expects nothing: it has no expect, never or finally"},
+    };
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        struct pl_alloc alloc = pl_alloc_system();
+        struct pl_sim_result result = {0};
+        struct pl_error err = {0};
+        struct pl_script *s = parse(wrong[i][0], NULL);
+        assert_non_null(s);
+        assert_int_equal(pl_script_run(s, &alloc, &result, NULL, NULL, &err), PELAGO_INVALID);
+        assert_string_equal(err.text, wrong[i][1]);
         pl_script_free(s);
     }
 }
@@ -230,8 +278,10 @@ int main(void)
         cmocka_unit_test(test_options_and_actions),
         cmocka_unit_test(test_expectations),
         cmocka_unit_test(test_count_limits),
+        cmocka_unit_test(test_what_was_not_seen),
         cmocka_unit_test(test_mistakes),
         cmocka_unit_test(test_nobody),
+        cmocka_unit_test(test_refused),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

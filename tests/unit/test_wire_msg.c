@@ -432,15 +432,17 @@ static void messages_print_as_one_line(void **state)
                         .u.data = {.fragment = 1, .id = 2, .index = 3, .bytes = {bytes, 77}}};
     assert_prints(&m, "DATA fragment=1 id=2 index=3 bytes[77]");
     m = (struct pl_msg){.type = PL_MSG_CLOSE, .u.close = {2, {(const uint8_t *)"bye", 3}}};
-    assert_prints(&m, "CLOSE code=2 text=\"bye\"");
+    assert_prints(&m, "CLOSE code=DONE text=\"bye\"");
     m.u.close.text = (struct pl_blob){NULL, 0};
-    assert_prints(&m, "CLOSE code=2 text=\"\"");
+    assert_prints(&m, "CLOSE code=DONE text=\"\"");
+    m.u.close.code = 200;
+    assert_prints(&m, "CLOSE code=200 text=\"\"");
+    m = (struct pl_msg){.type = PL_MSG_ATTACH, .u.attach = {.incarnation = UINT64_C(3) << 32 | 7}};
+    assert_prints(&m, "ATTACH incarnation=3.7 partial[0]");
     m = (struct pl_msg){.type = PL_MSG_WANT};
     assert_prints(&m, "WANT");
     m = (struct pl_msg){.type = PL_MSG_HELLO, .u.hello = {.manifest_digest = 255, .flags = 1}};
-    assert_prints(
-        &m,
-        "HELLO run_id=0 incarnation=0 nonce=0 manifest_digest=ff flags=1 steps=0 tokens=0");
+    assert_prints(&m, "HELLO run_id=0 incarnation=none nonce=0 manifest_digest=ff flags=1 steps=0 tokens=0");
     char line[10];
     assert_int_equal(pl_msg_print(&m, line, sizeof line), 9);
     assert_string_equal(line, "HELLO run");
