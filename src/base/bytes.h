@@ -66,9 +66,18 @@ static inline uint64_t pl_read_le(struct pl_reader *r, unsigned width)
     return p != NULL ? pl_get_le(p, width) : 0;
 }
 
-static inline uint8_t pl_read_u8(struct pl_reader *r) { return (uint8_t)pl_read_le(r, 1); }
-static inline uint32_t pl_read_u32(struct pl_reader *r) { return (uint32_t)pl_read_le(r, 4); }
-static inline uint64_t pl_read_u64(struct pl_reader *r) { return pl_read_le(r, 8); }
+static inline uint8_t pl_read_u8(struct pl_reader *r)
+{
+    return (uint8_t)pl_read_le(r, 1);
+}
+static inline uint32_t pl_read_u32(struct pl_reader *r)
+{
+    return (uint32_t)pl_read_le(r, 4);
+}
+static inline uint64_t pl_read_u64(struct pl_reader *r)
+{
+    return pl_read_le(r, 8);
+}
 
 struct pl_writer {
     uint8_t *start;
@@ -107,9 +116,18 @@ static inline void pl_write_le(struct pl_writer *w, uint64_t v, unsigned width)
         pl_put_le(p, v, width);
 }
 
-static inline void pl_write_u8(struct pl_writer *w, uint8_t v) { pl_write_le(w, v, 1); }
-static inline void pl_write_u32(struct pl_writer *w, uint32_t v) { pl_write_le(w, v, 4); }
-static inline void pl_write_u64(struct pl_writer *w, uint64_t v) { pl_write_le(w, v, 8); }
+static inline void pl_write_u8(struct pl_writer *w, uint8_t v)
+{
+    pl_write_le(w, v, 1);
+}
+static inline void pl_write_u32(struct pl_writer *w, uint32_t v)
+{
+    pl_write_le(w, v, 4);
+}
+static inline void pl_write_u64(struct pl_writer *w, uint64_t v)
+{
+    pl_write_le(w, v, 8);
+}
 
 static inline void pl_write_bytes(struct pl_writer *w, const void *bytes, size_t n)
 {

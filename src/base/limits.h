@@ -25,20 +25,20 @@ enum {
     PL_SECTIONS_MAX = 64,       /* sections of one snapshot */
 };
 
-#define PL_CHUNK_BYTES_MIN (16u << 10)                        /* smaller transfers go as one chunk */
-#define PL_CHUNK_BYTES_MAX (64u << 20)                        /* the largest DATA payload */
+#define PL_CHUNK_BYTES_MIN (16u << 10) /* smaller transfers go as one chunk */
+#define PL_CHUNK_BYTES_MAX (64u << 20) /* the largest DATA payload */
 #define PL_TRANSFER_BYTES_MAX ((uint64_t)PL_CHUNKS_MAX * PL_CHUNK_BYTES_MAX)
-#define PL_FRAME_BYTES_MAX (PL_CHUNK_BYTES_MAX + 64u)         /* payload of any frame */
-#define PL_RECORD_BYTES_MAX (4 * PL_TRANSFER_BYTES_MAX)       /* payload of a journal record */
-#define PL_SECTION_BYTES_MAX (UINT64_C(1) << 50)              /* one section of a snapshot */
-#define PL_STEP_TOKENS_MAX (UINT64_C(1) << 40)                /* tokens one inner step may claim */
-#define PL_COUNT_MAX (UINT64_C(1) << 62)                      /* steps, tokens, versions: counters of a run */
+#define PL_FRAME_BYTES_MAX (PL_CHUNK_BYTES_MAX + 64u)   /* payload of any frame */
+#define PL_RECORD_BYTES_MAX (4 * PL_TRANSFER_BYTES_MAX) /* payload of a journal record */
+#define PL_SECTION_BYTES_MAX (UINT64_C(1) << 50)        /* one section of a snapshot */
+#define PL_STEP_TOKENS_MAX (UINT64_C(1) << 40)          /* tokens one inner step may claim */
+#define PL_COUNT_MAX (UINT64_C(1) << 62)                /* steps, tokens, versions: counters of a run */
 
 #define PL_US UINT64_C(1000)
 #define PL_MS UINT64_C(1000000)
 #define PL_SEC UINT64_C(1000000000)
-#define PL_NEVER UINT64_MAX                                   /* a deadline that does not come */
-#define PL_NONE32 UINT32_MAX                                  /* no index */
-#define PL_NONE64 UINT64_MAX                                  /* no unit */
+#define PL_NEVER UINT64_MAX  /* a deadline that does not come */
+#define PL_NONE32 UINT32_MAX /* no index */
+#define PL_NONE64 UINT64_MAX /* no unit */
 
 #endif

@@ -18,10 +18,22 @@ static inline bool pl_add_overflow(uint64_t a, uint64_t b, uint64_t *out)
     return __builtin_add_overflow(a, b, out);
 }
 
-static inline uint64_t pl_min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
-static inline uint64_t pl_max64(uint64_t a, uint64_t b) { return a > b ? a : b; }
-static inline uint32_t pl_min32(uint32_t a, uint32_t b) { return a < b ? a : b; }
-static inline uint32_t pl_max32(uint32_t a, uint32_t b) { return a > b ? a : b; }
+static inline uint64_t pl_min64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+static inline uint64_t pl_max64(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+static inline uint32_t pl_min32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+static inline uint32_t pl_max32(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
 
 static inline uint64_t pl_clamp64(uint64_t v, uint64_t lo, uint64_t hi)
 {
@@ -29,7 +41,10 @@ static inline uint64_t pl_clamp64(uint64_t v, uint64_t lo, uint64_t hi)
 }
 
 /* a - b, or 0 when b is larger. */
-static inline uint64_t pl_sub_sat(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+static inline uint64_t pl_sub_sat(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
 
 /* a + b, or UINT64_MAX. */
 static inline uint64_t pl_add_sat(uint64_t a, uint64_t b)

@@ -213,6 +213,8 @@ static int read_flags(struct pl_sim_call *call, int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i], *next = i + 1 < argc ? argv[i + 1] : NULL;
         bool took = false;
+        if (word == NULL)
+            break;
         if (strcmp(word, "-h") == 0)
             word = "--help";
         if (strncmp(word, "--", 2) != 0 || word[2] == '\0')

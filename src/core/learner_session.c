@@ -254,7 +254,8 @@ static void join(struct pl_learner *l, uint32_t shard, struct pl_learn_fxs *out)
     s->control_retry.up_ns = l->now_ns;
     PL_LEARN_TRACE(out, LEARN_LIVE, shard, l->incarnation);
     if (l->finishing)
-        pl_learner_report_to(l, shard, out); /* the end may have come after HELLO, and no step will tell of it */
+        pl_learner_report_to(l, shard,
+                             out); /* the end may have come after HELLO, and no step will tell of it */
     pl_learner_dial_bulk(l, shard, out);
     if (shard == PL_SHARD_HOME)
         pl_learner_ask_unit(l, out);

@@ -34,17 +34,19 @@ static enum pelago_status check_fragment(const struct pl_msg_manifest *m, uint32
 {
     struct pl_item_fragment f = pl_item_fragment_at(&m->fragments, i);
     if (f.shard >= m->shard_count)
-        return pl_fail(err, PELAGO_INVALID, "MANIFEST.fragments[%u].shard is %u, below %u is expected", (unsigned)i,
-                       (unsigned)f.shard, (unsigned)m->shard_count);
+        return pl_fail(err, PELAGO_INVALID, "MANIFEST.fragments[%u].shard is %u, below %u is expected",
+                       (unsigned)i, (unsigned)f.shard, (unsigned)m->shard_count);
     if (f.offset >= m->period_steps)
-        return pl_fail(err, PELAGO_INVALID, "MANIFEST.fragments[%u].offset is %u, below period_steps %u is expected",
-                       (unsigned)i, (unsigned)f.offset, (unsigned)m->period_steps);
+        return pl_fail(err, PELAGO_INVALID,
+                       "MANIFEST.fragments[%u].offset is %u, below period_steps %u is expected", (unsigned)i,
+                       (unsigned)f.offset, (unsigned)m->period_steps);
     if (f.full_bytes == 0 || f.push_bytes_max == 0 || f.update_bytes_max == 0)
         return pl_fail(err, PELAGO_INVALID, "MANIFEST.fragments[%u] has a size of 0 bytes", (unsigned)i);
     for (uint32_t j = 0; j < i; j++) {
         struct pl_item_fragment g = pl_item_fragment_at(&m->fragments, j);
         if (g.shard == f.shard && g.offset == f.offset)
-            return pl_fail(err, PELAGO_INVALID, "MANIFEST.fragments[%u].offset %u is taken by fragment %u of its shard",
+            return pl_fail(err, PELAGO_INVALID,
+                           "MANIFEST.fragments[%u].offset %u is taken by fragment %u of its shard",
                            (unsigned)i, (unsigned)f.offset, (unsigned)j);
     }
     return PELAGO_OK;

@@ -75,8 +75,9 @@ static void read_contributor(struct pl_reader *rd, struct pl_contributor *c)
     c->cursor = pl_read_u64(rd);
 }
 
-static enum pelago_status read_round(struct pl_reader *rd, struct pl_record *r, struct pl_contributor *contributors,
-                                     uint32_t contributors_max, struct pl_error *err)
+static enum pelago_status read_round(struct pl_reader *rd, struct pl_record *r,
+                                     struct pl_contributor *contributors, uint32_t contributors_max,
+                                     struct pl_error *err)
 {
     r->fragment = pl_read_u32(rd);
     r->round = pl_read_u64(rd);
@@ -119,7 +120,7 @@ enum pelago_status pl_record_decode(const uint8_t *bytes, size_t len, struct pl_
         r->identity = pl_read_u64(&rd);
     }
     if (rd.bad || pl_reader_left(&rd) != 0)
-        return pl_fail(err, PELAGO_CORRUPT, "a record of type %u has %lu bytes, which do not fit it", (unsigned)type,
-                       (uint64_t)len);
+        return pl_fail(err, PELAGO_CORRUPT, "a record of type %u has %lu bytes, which do not fit it",
+                       (unsigned)type, (uint64_t)len);
     return PELAGO_OK;
 }

@@ -11,7 +11,8 @@
 #include <string.h>
 
 enum { STORE_RETRY_MS = 500 };
-#define RETURN_NS (60 * PL_SEC) /* after a restart no times are measured yet: so long may a learner take to return */
+#define RETURN_NS                                                                                            \
+    (60 * PL_SEC) /* after a restart no times are measured yet: so long may a learner take to return */
 
 static size_t aligned(size_t bytes)
 {
@@ -24,7 +25,8 @@ static uint32_t timer_count(const struct pl_sync_options *o, uint32_t fragments)
 }
 
 /* Carves the parts out of one block; with block NULL it only measures. */
-static size_t lay_out(struct pl_syncer *s, uint8_t *block, const struct pl_sync_options *o, uint32_t fragments)
+static size_t lay_out(struct pl_syncer *s, uint8_t *block, const struct pl_sync_options *o,
+                      uint32_t fragments)
 {
     size_t at = aligned(sizeof *s);
     const size_t n = o->learners_max;

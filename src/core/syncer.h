@@ -83,15 +83,15 @@ enum pl_sync_fx {
     PL_SYNC_FX_LISTEN = 1, /* the new life is durable: accept connections */
     PL_SYNC_FX_SEND,       /* one message on one connection */
     PL_SYNC_FX_CLOSE,      /* send CLOSE (or REFUSE) with reason and text, then drop the connection */
-    PL_SYNC_FX_KEEP,       /* put the chunk of the DATA message just delivered into the learner's push buffer */
-    PL_SYNC_FX_VERIFY,     /* the push is complete: check digest and numbers, then say VERIFIED */
-    PL_SYNC_FX_DISCARD,    /* free the learner's push buffer for this fragment; its VERIFY is off: no VERIFIED follows */
-    PL_SYNC_FX_MERGE,      /* combine these pushes in this order, free their buffers, say MERGED; do not commit */
-    PL_SYNC_FX_STORE,      /* make this record (with the staged merge for ROUND) durable, then say STORED */
-    PL_SYNC_FX_PUBLISH,    /* commit the staged merge: it is durable */
-    PL_SYNC_FX_DELIVER,    /* send an UPDATE header and the chunks not in mask on a bulk connection */
-    PL_SYNC_FX_FINISHED,   /* the run is complete and everyone here has it */
-    PL_SYNC_FX_TRACE,      /* one line for humans */
+    PL_SYNC_FX_KEEP,   /* put the chunk of the DATA message just delivered into the learner's push buffer */
+    PL_SYNC_FX_VERIFY, /* the push is complete: check digest and numbers, then say VERIFIED */
+    PL_SYNC_FX_DISCARD, /* free the learner's push buffer for this fragment; its VERIFY is off: no VERIFIED follows */
+    PL_SYNC_FX_MERGE, /* combine these pushes in this order, free their buffers, say MERGED; do not commit */
+    PL_SYNC_FX_STORE, /* make this record (with the staged merge for ROUND) durable, then say STORED */
+    PL_SYNC_FX_PUBLISH,  /* commit the staged merge: it is durable */
+    PL_SYNC_FX_DELIVER,  /* send an UPDATE header and the chunks not in mask on a bulk connection */
+    PL_SYNC_FX_FINISHED, /* the run is complete and everyone here has it */
+    PL_SYNC_FX_TRACE,    /* one line for humans */
 };
 
 struct pl_sync_effect {
@@ -164,7 +164,8 @@ void pl_syncer_set_origin(struct pl_syncer *s, uint32_t fragment, uint64_t diges
 /* Durable state: save between steps; load into a fresh shard, then replay the records after it, then BOOT. */
 size_t pl_syncer_save_bytes(const struct pl_syncer *s);
 size_t pl_syncer_save(const struct pl_syncer *s, uint8_t *out, size_t cap);
-enum pelago_status pl_syncer_load(struct pl_syncer *s, const uint8_t *bytes, size_t len, struct pl_error *err);
+enum pelago_status pl_syncer_load(struct pl_syncer *s, const uint8_t *bytes, size_t len,
+                                  struct pl_error *err);
 enum pelago_status pl_syncer_replay(struct pl_syncer *s, const struct pl_record *r, struct pl_error *err);
 
 /* Asserts every invariant that can be seen from inside; for tests and the simulator. */
@@ -188,7 +189,8 @@ struct pl_learner_view {
     bool live;
 };
 void pl_syncer_view(struct pl_syncer *s, struct pl_sync_view *out); /* uses the shard's scratch memory */
-bool pl_syncer_view_learner(const struct pl_syncer *s, uint32_t learner, struct pl_learner_view *out); /* false: free */
+bool pl_syncer_view_learner(const struct pl_syncer *s, uint32_t learner,
+                            struct pl_learner_view *out); /* false: free */
 uint64_t pl_syncer_version(const struct pl_syncer *s, uint32_t fragment, uint64_t *digest);
 
 #endif

@@ -13,9 +13,9 @@
 #include "base/check.h"
 
 enum {
-    GOOD_ROUNDS_MIN = 2,  /* rounds in time before a smaller stride is tried; doubled when the trial fails */
+    GOOD_ROUNDS_MIN = 2, /* rounds in time before a smaller stride is tried; doubled when the trial fails */
     GOOD_ROUNDS_MAX = 64,
-    STEP_SAMPLE_CLIP = 4,        /* one long pause counts as at most this many average steps */
+    STEP_SAMPLE_CLIP = 4, /* one long pause counts as at most this many average steps */
 };
 #define STEP_NS_MIN PL_US
 #define STEP_NS_MAX (3600 * PL_SEC)
@@ -130,16 +130,17 @@ static bool report_plausible(struct pl_syncer *s, uint32_t m, const struct pl_ms
     const struct learner *l = &s->learners[m];
     uint64_t most;
     if (r->steps < l->steps) {
-        pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out, "REPORT.steps went back from %lu to %lu", l->steps,
-                             r->steps);
+        pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out, "REPORT.steps went back from %lu to %lu",
+                             l->steps, r->steps);
         return false;
     }
     if (r->tokens < l->tokens) {
-        pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out, "REPORT.tokens went back from %lu to %lu", l->tokens,
-                             r->tokens);
+        pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out, "REPORT.tokens went back from %lu to %lu",
+                             l->tokens, r->tokens);
         return false;
     }
-    if (!pl_mul_overflow(r->steps - l->steps, s->manifest->step_tokens_max, &most) && r->tokens - l->tokens > most) {
+    if (!pl_mul_overflow(r->steps - l->steps, s->manifest->step_tokens_max, &most) &&
+        r->tokens - l->tokens > most) {
         pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out,
                              "REPORT.tokens grew by %lu in %lu steps, at most %lu a step are allowed",
                              r->tokens - l->tokens, r->steps - l->steps, s->manifest->step_tokens_max);
@@ -196,7 +197,8 @@ void pl_sync_report(struct pl_syncer *s, uint32_t m, const struct pl_msg_report 
     /* The next tick may be far away because the K-th learner seemed slow; a newcomer, or better measurements, change
      * who is K-th. A few times an interval is often enough. Between ticks it only gets shorter: grace windows that
      * were opened stay within it. */
-    if (s->interval == 0 || (first && l->step.mean < s->interval) || s->now - s->interval_ns >= s->interval / 8) {
+    if (s->interval == 0 || (first && l->step.mean < s->interval) ||
+        s->now - s->interval_ns >= s->interval / 8) {
         uint64_t before = s->interval;
         pl_sync_update_interval(s);
         if (before != 0)
@@ -314,7 +316,8 @@ void pl_sync_lead_miss(struct pl_syncer *s, uint32_t m, uint64_t pulled_ns, stru
     if (!full || pulled_ns < l->stride_ns || l->stride == PL_STRIDE_MAX)
         return;
     PL_MARK("syncer.stride_up");
-    l->good_needed = l->probing ? pl_min32(2 * pl_max32(l->good_needed, GOOD_ROUNDS_MIN), GOOD_ROUNDS_MAX) : 0;
+    l->good_needed =
+        l->probing ? pl_min32(2 * pl_max32(l->good_needed, GOOD_ROUNDS_MIN), GOOD_ROUNDS_MAX) : 0;
     set_stride(s, m, l->stride * 2, out);
 }
 

@@ -26,15 +26,16 @@ static uint64_t settled_ns(const struct pl_syncer *s)
     return s->epoch > 1 ? s->boot_ns + SETTLE_NS : 0;
 }
 
-/* Somebody was heard a moment ago and is not here now: a blip is not the end of its work. */
-bool pl_sync_someone_may_return(const struct pl_syncer *s)
+/* Somebody was here a moment ago and is not now: a blip is not the end of its work. Until when it is hoped for. */
+uint64_t pl_sync_hope_ns(const struct pl_syncer *s)
 {
+    uint64_t until = 0;
     for (uint32_t i = 0; i < s->known; i++) {
         const struct learner *l = &s->learners[s->by_identity[i]];
-        if (l->state != LEARNER_LIVE && l->control_lost_ns != 0 && s->now - l->control_lost_ns < SETTLE_NS)
-            return true;
+        if (l->state != LEARNER_LIVE && l->control_lost_ns != 0)
+            until = pl_max64(until, l->control_lost_ns + SETTLE_NS);
     }
-    return false;
+    return until;
 }
 
 /* When the learners' flags will have said long enough that the run ends; PL_NEVER while they do not say it. */
@@ -43,7 +44,8 @@ uint64_t pl_sync_agreed_ns(const struct pl_syncer *s)
     if (s->agreed_ns == PL_NEVER || s->phase != PL_PHASE_RUNNING)
         return PL_NEVER;
     uint64_t settled = s->boot_ns + SETTLE_NS;
-    return s->finishing >= s->quorum ? pl_max64(s->agreed_ns, settled) : pl_max64(s->agreed_ns, s->boot_ns) + SETTLE_NS;
+    return s->finishing >= s->quorum ? pl_max64(s->agreed_ns, settled)
+                                     : pl_max64(s->agreed_ns, s->boot_ns) + SETTLE_NS;
 }
 
 static bool learners_agree(struct pl_syncer *s)
@@ -71,7 +73,8 @@ void pl_sync_maybe_close(struct pl_syncer *s, struct pl_sync_fxs *out)
     if (!learners_agree(s) && !budget_reached(s))
         return;
     s->phase = PL_PHASE_CLOSING;
-    s->tick += s->period; /* past every round that was asked for ahead of time: a closing round is none of them */
+    s->tick +=
+        s->period; /* past every round that was asked for ahead of time: a closing round is none of them */
     s->closing_from_ns = pl_max64(s->now, settled_ns(s)); /* after a restart they need time to return */
     TRACE(out, CLOSING, pl_sync_clock(s), s->tick);
     for (uint32_t m = 0; m < s->learners_max; m++) {
@@ -158,7 +161,8 @@ static void say_finished(struct pl_syncer *s, struct pl_sync_fxs *out)
 
 bool pl_sync_closing_some(struct pl_syncer *s, struct pl_sync_fxs *out)
 {
-    if (s->phase == PL_PHASE_DONE && s->live == 0 && s->listening && !s->finished_said && s->now >= settled_ns(s)) {
+    if (s->phase == PL_PHASE_DONE && s->live == 0 && s->listening && !s->finished_said &&
+        s->now >= settled_ns(s)) {
         say_finished(s, out);
         return true;
     }

@@ -143,7 +143,8 @@ void pl_sync_stop_sending(struct pl_syncer *s, uint32_t m)
 }
 
 /* A learner that reconnected has part of an update already: continue it, if it is still the one to send. */
-void pl_sync_resume_updates(struct pl_syncer *s, uint32_t m, const struct pl_array *partial, struct pl_sync_fxs *out)
+void pl_sync_resume_updates(struct pl_syncer *s, uint32_t m, const struct pl_array *partial,
+                            struct pl_sync_fxs *out)
 {
     for (uint32_t i = 0; i < partial->count; i++) {
         struct pl_item_partial item = pl_item_partial_at(partial, i);
@@ -166,8 +167,8 @@ static bool fragment_local(struct pl_syncer *s, uint32_t m, uint32_t number, con
         *f = s->local_of[number];
         return true;
     }
-    pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out, "%s.fragment is %u, which shard %u does not own", name,
-                         (unsigned)number, (unsigned)s->shard);
+    pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out, "%s.fragment is %u, which shard %u does not own",
+                         name, (unsigned)number, (unsigned)s->shard);
     return false;
 }
 

@@ -47,13 +47,13 @@ struct cell {
     uint64_t round;       /* round of the push below */
     uint64_t pulled_ns;
     uint64_t steps, tokens, bytes, digest, mask; /* from the PUSH header; mask of chunks here */
-    uint8_t push;         /* enum push_state */
-    uint8_t counted;      /* is one of its fragment's `waiting` */
-    uint8_t deferred;     /* pull wanted while the fragment was busy */
-    uint8_t full;         /* send the whole value next, not a chain */
-    uint8_t reset;        /* what the learner holds is not of our history */
-    uint8_t stranger;     /* its identity may have been forgotten: nobody knows what of its work was merged */
-    uint8_t hurried;      /* pulled late by our own fault: being late says nothing about its lead */
+    uint8_t push;                                /* enum push_state */
+    uint8_t counted;                             /* is one of its fragment's `waiting` */
+    uint8_t deferred;                            /* pull wanted while the fragment was busy */
+    uint8_t full;                                /* send the whole value next, not a chain */
+    uint8_t reset;                               /* what the learner holds is not of our history */
+    uint8_t stranger; /* its identity may have been forgotten: nobody knows what of its work was merged */
+    uint8_t hurried;  /* pulled late by our own fault: being late says nothing about its lead */
 };
 
 enum learner_state { LEARNER_FREE, LEARNER_AWAY, LEARNER_GREETED, LEARNER_LIVE };
@@ -64,24 +64,24 @@ struct learner {
     uint32_t control, bulk; /* connections, PL_NONE32 none */
     uint64_t heard_ns, told_ns;
     uint64_t control_lost_ns; /* when it was lost without a word; 0: it is here, or said goodbye */
-    struct pl_average gap;  /* between two messages */
-    struct pl_average step; /* duration of an inner step */
-    struct pl_average lead; /* from PULL to the push being held */
+    struct pl_average gap;    /* between two messages */
+    struct pl_average step;   /* duration of an inner step */
+    struct pl_average lead;   /* from PULL to the push being held */
     uint64_t steps, tokens, past_tokens, report_ns;
-    uint64_t unit, cursor;  /* from the last report */
+    uint64_t unit, cursor;             /* from the last report */
     uint32_t units[PL_UNITS_HELD_MAX]; /* places in the table of open units, PL_NONE32 none */
-    uint64_t due;           /* tick of the next round it will be pulled for */
+    uint64_t due;                      /* tick of the next round it will be pulled for */
     uint32_t stride, good_rounds, good_needed;
-    uint64_t stride_ns; /* since when the stride is what it is */
-    bool probing;       /* it was halved, and that has not yet proved too much */
-    uint32_t pulls_out;     /* cells PULLED, RECEIVING or VERIFYING */
-    uint32_t sending;       /* updates on their way */
-    uint32_t deliver_next;  /* fragment after the one delivered last */
-    uint32_t behind;        /* cells whose acked version is not the current one */
+    uint64_t stride_ns;    /* since when the stride is what it is */
+    bool probing;          /* it was halved, and that has not yet proved too much */
+    uint32_t pulls_out;    /* cells PULLED, RECEIVING or VERIFYING */
+    uint32_t sending;      /* updates on their way */
+    uint32_t deliver_next; /* fragment after the one delivered last */
+    uint32_t behind;       /* cells whose acked version is not the current one */
     uint64_t rounds_pulled, rounds_merged;
-    bool reported;          /* an inner step since the last tick */
+    bool reported; /* an inner step since the last tick */
     bool local_data, finishing, told_finish, backlog;
-    bool wants;             /* a work unit, and there was none to give */
+    bool wants; /* a work unit, and there was none to give */
 };
 
 enum round_state {
@@ -106,7 +106,7 @@ struct fragment {
     enum round_state state;
     uint64_t round, round_tick;
     uint64_t deferred_tick; /* pulls wanted while busy are for this tick; 0 none */
-    uint32_t waiting; /* live learners whose push may still come */
+    uint32_t waiting;       /* live learners whose push may still come */
     uint32_t held;
     uint64_t due_ns, merge_ns, grace_until_ns;
     uint64_t new_digest, new_bytes, store_seq; /* of the merge being stored */
@@ -119,13 +119,13 @@ struct fragment {
 /* A unit in somebody's hands, or given back half-used. Free entries have unit == PL_NONE64. */
 struct open_unit {
     uint64_t unit, cursor;
-    uint32_t owner;      /* slot, PL_NONE32 none */
-    uint64_t given;      /* grows with every giving: a learner finishes its units in this order */
-    uint64_t recorded;   /* identity in its last record, 0 none; the record need not be durable yet */
-    uint64_t store_seq;  /* not 0: being recorded */
+    uint32_t owner;     /* slot, PL_NONE32 none */
+    uint64_t given;     /* grows with every giving: a learner finishes its units in this order */
+    uint64_t recorded;  /* identity in its last record, 0 none; the record need not be durable yet */
+    uint64_t store_seq; /* not 0: being recorded */
     bool store_again;
-    bool tell;           /* given, and to be told to the owner when durable */
-    bool ended;          /* its last record says that it is finished */
+    bool tell;  /* given, and to be told to the owner when durable */
+    bool ended; /* its last record says that it is finished */
 };
 
 struct pl_syncer {
@@ -138,7 +138,7 @@ struct pl_syncer {
     uint64_t epoch, incarnations, store_seq;
     enum pl_phase phase;
     bool listening;
-    bool forgot; /* some identity had to make room for another. Durable. */
+    bool forgot;    /* some identity had to make room for another. Durable. */
     bool more_work; /* the last step ran out of room for effects */
     uint64_t boot_seq, done_seq;
     bool boot_again, done_again, finished_said;
@@ -149,7 +149,8 @@ struct pl_syncer {
     uint64_t interval_ns; /* when the interval was last worked out */
     uint32_t reporters, live, known, finishing;
     struct pl_average quorum_wait, sync_time;
-    uint64_t clock_floor, clock_sum, forgotten_tokens; /* sum: of all known learners, and of those forgotten */
+    uint64_t clock_floor, clock_sum,
+        forgotten_tokens; /* sum: of all known learners, and of those forgotten */
     uint64_t rate, rate_ns, rate_tokens;
     uint64_t rounds_merged, rounds_void, rounds_busy;
     uint64_t replayed; /* round records, in recovery: stands for the time in heard_ns */
@@ -164,21 +165,21 @@ struct pl_syncer {
     struct pl_heap timers; /* ns: leases [0, n), greetings [n, n + conns), grace [n + conns, n + conns + P) */
     struct pl_heap pulls;  /* learners, in ticks with PL_TICK_BITS of fraction */
 
-    struct conn *conns;         /* [conns_max] */
-    struct learner *learners;   /* [learners_max] */
-    uint32_t *by_identity;      /* [learners_max], the first `known` are slots in ascending order of identity */
-    struct fragment *fragments; /* [fragment_count] */
-    struct cell *cells;         /* [learners_max][fragment_count] */
-    uint32_t *due_fragment;     /* [period] -> local number or PL_NONE32 */
-    uint32_t *local_of;         /* [manifest fragments] -> local number or PL_NONE32 */
-    uint32_t *announce;         /* [fragment_count] ring */
-    struct open_unit *units;    /* [units_max] */
-    uint64_t *sort_scratch;     /* [learners_max] */
+    struct conn *conns;       /* [conns_max] */
+    struct learner *learners; /* [learners_max] */
+    uint32_t *by_identity;    /* [learners_max], the first `known` are slots in ascending order of identity */
+    struct fragment *fragments;          /* [fragment_count] */
+    struct cell *cells;                  /* [learners_max][fragment_count] */
+    uint32_t *due_fragment;              /* [period] -> local number or PL_NONE32 */
+    uint32_t *local_of;                  /* [manifest fragments] -> local number or PL_NONE32 */
+    uint32_t *announce;                  /* [fragment_count] ring */
+    struct open_unit *units;             /* [units_max] */
+    uint64_t *sort_scratch;              /* [learners_max] */
     struct pl_contributor *contributors; /* [learners_max], one record a step */
     uint32_t contributors_used;
-    struct pl_record record;             /* of the STORE effect of this step */
+    struct pl_record record; /* of the STORE effect of this step */
     bool record_used;
-    uint8_t *item_scratch;      /* [fragment_count * PL_ITEM_PARTIAL_BYTES] */
+    uint8_t *item_scratch; /* [fragment_count * PL_ITEM_PARTIAL_BYTES] */
 };
 
 enum { PL_TICK_BITS = 20 };
@@ -205,7 +206,8 @@ struct pl_sync_effect *pl_sync_emit(struct pl_sync_fxs *out, enum pl_sync_fx kin
 void pl_sync_send(struct pl_sync_fxs *out, uint32_t conn, const struct pl_msg *msg);
 void pl_sync_trace(struct pl_sync_fxs *out, enum pl_trace_code code, const uint64_t arg[static 4]);
 #define TRACE(out, code, ...) pl_sync_trace((out), PL_TRACE_SYNC_##code, (const uint64_t[4]){__VA_ARGS__})
-void pl_sync_store_want(struct pl_syncer *s, bool *again); /* sets the flag; STORE follows when there is room */
+void pl_sync_store_want(struct pl_syncer *s,
+                        bool *again); /* sets the flag; STORE follows when there is room */
 uint64_t pl_sync_store(struct pl_syncer *s, bool *again, const struct pl_record *r, struct pl_sync_fxs *out);
 uint32_t pl_sync_lease_timer(const struct pl_syncer *s, uint32_t m);
 uint32_t pl_sync_greet_timer(const struct pl_syncer *s, uint32_t conn);
@@ -214,7 +216,8 @@ uint32_t pl_sync_grace_timer(const struct pl_syncer *s, uint32_t f);
 /* syncer_session.c */
 void pl_sync_opened(struct pl_syncer *s, uint32_t conn, uint64_t identity);
 void pl_sync_closed(struct pl_syncer *s, uint32_t conn, struct pl_sync_fxs *out);
-void pl_sync_bad_bytes(struct pl_syncer *s, uint32_t conn, const struct pl_error *error, struct pl_sync_fxs *out);
+void pl_sync_bad_bytes(struct pl_syncer *s, uint32_t conn, const struct pl_error *error,
+                       struct pl_sync_fxs *out);
 void pl_sync_message(struct pl_syncer *s, uint32_t conn, const struct pl_msg *msg, struct pl_sync_fxs *out);
 void pl_sync_close(struct pl_syncer *s, uint32_t conn, enum pl_reason reason, struct pl_sync_fxs *out,
                    const char *format, ...);
@@ -222,8 +225,9 @@ void pl_sync_lease_expired(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *
 void pl_sync_greet_expired(struct pl_syncer *s, uint32_t conn, struct pl_sync_fxs *out);
 void pl_sync_drop_learner(struct pl_syncer *s, uint32_t m, enum pl_reason reason, struct pl_sync_fxs *out,
                           const char *format, ...);
-uint32_t pl_sync_slot_for(struct pl_syncer *s, uint64_t identity,
-                          struct pl_sync_fxs *out); /* finds or makes; PL_NONE32 when full; out NULL in replay */
+uint32_t
+pl_sync_slot_for(struct pl_syncer *s, uint64_t identity,
+                 struct pl_sync_fxs *out); /* finds or makes; PL_NONE32 when full; out NULL in replay */
 uint64_t pl_sync_heartbeat(const struct pl_syncer *s);
 
 /* syncer_clock.c */
@@ -241,7 +245,8 @@ uint64_t pl_sync_lead(const struct pl_syncer *s, uint32_t m);
 uint32_t pl_sync_overlap_eff(const struct pl_syncer *s, uint32_t m);
 void pl_sync_lead_hit(struct pl_syncer *s, uint32_t m, uint64_t took_ns, struct pl_sync_fxs *out);
 void pl_sync_lead_miss(struct pl_syncer *s, uint32_t m, uint64_t pulled_ns, struct pl_sync_fxs *out);
-uint64_t pl_sync_kth(struct pl_syncer *s, uint32_t k, uint64_t (*value)(const struct pl_syncer *, uint32_t m));
+uint64_t pl_sync_kth(struct pl_syncer *s, uint32_t k,
+                     uint64_t (*value)(const struct pl_syncer *, uint32_t m));
 
 /* syncer_push.c */
 bool pl_sync_outstanding(uint8_t push); /* may still come */
@@ -277,7 +282,8 @@ void pl_sync_announce(struct pl_syncer *s, uint32_t f);
 bool pl_sync_announce_some(struct pl_syncer *s, struct pl_sync_fxs *out); /* true: did something */
 void pl_sync_stop_sending(struct pl_syncer *s, uint32_t m);
 void pl_sync_take_have(struct pl_syncer *s, uint32_t m, const struct pl_array *have);
-void pl_sync_resume_updates(struct pl_syncer *s, uint32_t m, const struct pl_array *partial, struct pl_sync_fxs *out);
+void pl_sync_resume_updates(struct pl_syncer *s, uint32_t m, const struct pl_array *partial,
+                            struct pl_sync_fxs *out);
 bool pl_sync_chain(const struct fragment *fr, uint64_t from, uint64_t *bytes);
 void pl_sync_ring_add(struct fragment *fr, uint64_t bytes, uint64_t old_digest);
 
@@ -287,7 +293,8 @@ void pl_sync_unit_progress(struct pl_syncer *s, uint32_t m, uint64_t unit, uint6
 void pl_sync_unit_stored(struct pl_syncer *s, uint64_t seq, struct pl_sync_fxs *out);
 void pl_sync_unit_store_failed(struct pl_syncer *s, uint64_t seq);
 bool pl_sync_unit_store_again(struct pl_syncer *s, struct pl_sync_fxs *out);
-void pl_sync_units_joined(struct pl_syncer *s, uint32_t m, const struct pl_array *held, struct pl_sync_fxs *out);
+void pl_sync_units_joined(struct pl_syncer *s, uint32_t m, const struct pl_array *held,
+                          struct pl_sync_fxs *out);
 void pl_sync_units_back(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out);
 struct open_unit *pl_sync_unit_find(struct pl_syncer *s, uint64_t unit);
 void pl_sync_unit_disown(struct pl_syncer *s, struct open_unit *u);
@@ -296,7 +303,7 @@ struct open_unit *pl_sync_unit_room(struct pl_syncer *s);
 
 /* syncer_close.c */
 uint64_t pl_sync_agreed_ns(const struct pl_syncer *s);
-bool pl_sync_someone_may_return(const struct pl_syncer *s);
+uint64_t pl_sync_hope_ns(const struct pl_syncer *s);
 void pl_sync_maybe_close(struct pl_syncer *s, struct pl_sync_fxs *out);
 bool pl_sync_closing_some(struct pl_syncer *s, struct pl_sync_fxs *out); /* true: did something */
 uint64_t pl_sync_closing_due_ns(const struct pl_syncer *s);

@@ -281,8 +281,9 @@ void pl_sync_unit_stored(struct pl_syncer *s, uint64_t seq, struct pl_sync_fxs *
 void pl_sync_want(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out)
 {
     if (!is_home(s) || s->learners[m].local_data) {
-        pl_sync_drop_learner(s, m, PL_REASON_WRONG_STATE, out,
-                             "WANT came, but work units are for learners without private data and from shard 0 only");
+        pl_sync_drop_learner(
+            s, m, PL_REASON_WRONG_STATE, out,
+            "WANT came, but work units are for learners without private data and from shard 0 only");
         return;
     }
     if (being_served(s, m))
@@ -315,7 +316,8 @@ static void take_again(struct pl_syncer *s, struct open_unit *u, uint32_t m)
 
 /* A learner says which units it holds, in the order it uses them: those it lost come back; those we lost with a crash,
  * or gave back, and nobody else took, are its own again. */
-void pl_sync_units_joined(struct pl_syncer *s, uint32_t m, const struct pl_array *held, struct pl_sync_fxs *out)
+void pl_sync_units_joined(struct pl_syncer *s, uint32_t m, const struct pl_array *held,
+                          struct pl_sync_fxs *out)
 {
     for (uint32_t i = 0; i < PL_UNITS_HELD_MAX; i++) {
         struct open_unit *u = unit_at(s, m, i);

@@ -44,7 +44,8 @@ void pl_sync_move_push(struct pl_syncer *s, uint32_t m, uint32_t f, enum push_st
 {
     struct cell *c = cell_of(s, m, f);
     pl_assert((push_moves[c->push] & (1 << to)) != 0);
-    s->learners[m].pulls_out += (pl_sync_outstanding((uint8_t)to) ? 1u : 0u) - (pl_sync_outstanding(c->push) ? 1u : 0u);
+    s->learners[m].pulls_out +=
+        (pl_sync_outstanding((uint8_t)to) ? 1u : 0u) - (pl_sync_outstanding(c->push) ? 1u : 0u);
     c->push = (uint8_t)to;
     if (!pl_sync_outstanding(c->push))
         uncount_cell(s, m, f);
@@ -120,8 +121,8 @@ static bool fragment_known(struct pl_syncer *s, uint32_t m, uint32_t number, con
 {
     if (number < s->manifest->fragments.count && s->local_of[number] != PL_NONE32)
         return true;
-    pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out, "%s.fragment is %u, which shard %u does not own", message,
-                         (unsigned)number, (unsigned)s->shard);
+    pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out, "%s.fragment is %u, which shard %u does not own",
+                         message, (unsigned)number, (unsigned)s->shard);
     return false;
 }
 
@@ -158,13 +159,14 @@ static bool push_plausible(struct pl_syncer *s, uint32_t m, uint32_t f, const st
     }
     if (!pl_mul_overflow(p->steps, s->manifest->step_tokens_max, &most) && p->tokens > most) {
         pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out,
-                             "PUSH.tokens is %lu in %lu steps, at most %lu a step are allowed", p->tokens, p->steps,
-                             s->manifest->step_tokens_max);
+                             "PUSH.tokens is %lu in %lu steps, at most %lu a step are allowed", p->tokens,
+                             p->steps, s->manifest->step_tokens_max);
         return false;
     }
     if (p->bytes == 0 || p->bytes > s->fragments[f].push_bytes_max) {
-        pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out, "PUSH.bytes is %lu, between 1 and %lu is expected",
-                             p->bytes, s->fragments[f].push_bytes_max);
+        pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out,
+                             "PUSH.bytes is %lu, between 1 and %lu is expected", p->bytes,
+                             s->fragments[f].push_bytes_max);
         return false;
     }
     return true;
@@ -223,8 +225,8 @@ void pl_sync_data(struct pl_syncer *s, uint32_t m, const struct pl_msg_data *d, 
         return; /* of a push we dropped */
     if (d->index >= pl_chunk_count(c->bytes) || d->bytes.len != pl_chunk_len(c->bytes, d->index)) {
         pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out,
-                             "DATA.index %u with %u bytes does not fit a push of %lu bytes", (unsigned)d->index,
-                             (unsigned)d->bytes.len, c->bytes);
+                             "DATA.index %u with %u bytes does not fit a push of %lu bytes",
+                             (unsigned)d->index, (unsigned)d->bytes.len, c->bytes);
         return;
     }
     if ((c->mask >> d->index & 1) != 0)
@@ -273,9 +275,10 @@ void pl_sync_verified(struct pl_syncer *s, const struct pl_sync_event *ev, struc
         PL_MARK("syncer.bad_content");
         pl_sync_forget_push(s, m, f, out);
         if (l->control != PL_NONE32)
-            pl_sync_drop_learner(s, m, PL_REASON_BAD_CONTENT, out,
-                                 "the push of fragment %u does not match its digest or holds numbers that are not finite",
-                                 (unsigned)ev->u.verified.fragment);
+            pl_sync_drop_learner(
+                s, m, PL_REASON_BAD_CONTENT, out,
+                "the push of fragment %u does not match its digest or holds numbers that are not finite",
+                (unsigned)ev->u.verified.fragment);
         pl_sync_consider(s, f, out);
         return;
     }

@@ -249,7 +249,8 @@ static void merge_when_free(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs 
         begin_merge(s, f, out);
         return;
     }
-    s->fragments[f].grace_until_ns = s->now; /* decided: a learner that comes back meanwhile changes nothing */
+    s->fragments[f].grace_until_ns =
+        s->now; /* decided: a learner that comes back meanwhile changes nothing */
     pl_heap_set(&s->timers, pl_sync_grace_timer(s, f), s->now);
 }
 
@@ -257,9 +258,14 @@ static void merge_when_free(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs 
 static void consider_closing(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *out)
 {
     struct fragment *fr = &s->fragments[f];
-    bool hope = fr->waiting > 0 || pl_sync_someone_may_return(s);
-    if (hope && s->now < fr->grace_until_ns && !(pl_mutant(19) && fr->held > 0))
-        return;
+    if (!(pl_mutant(19) && fr->held > 0)) {
+        uint64_t until =
+            fr->waiting > 0 ? fr->grace_until_ns : pl_min64(fr->grace_until_ns, pl_sync_hope_ns(s));
+        if (s->now < until) {
+            pl_heap_set(&s->timers, pl_sync_grace_timer(s, f), until);
+            return;
+        }
+    }
     if (fr->held > 0) {
         merge_when_free(s, f, out);
         return;

@@ -16,7 +16,12 @@
 
 enum { SAVE_MAGIC = 0x53594e43, SAVE_FORMAT = 1 };
 enum { SAVED_DONE = 1, SAVED_FORGOT = 2 };
-enum { FIXED_BYTES = 4 + 4 + 8 + 8 + 4 + 1 + 5 * 8 + 3 * 4, FRAGMENT_BYTES = 16, LEARNER_BYTES = 32, UNIT_BYTES = 24 };
+enum {
+    FIXED_BYTES = 4 + 4 + 8 + 8 + 4 + 1 + 5 * 8 + 3 * 4,
+    FRAGMENT_BYTES = 16,
+    LEARNER_BYTES = 32,
+    UNIT_BYTES = 24
+};
 
 /* A finished unit may still be waiting for its record; it is open no more. */
 static bool is_open(const struct pl_syncer *s, const struct open_unit *u)
@@ -35,7 +40,8 @@ static uint32_t open_units(const struct pl_syncer *s)
 size_t pl_syncer_save_bytes(const struct pl_syncer *s)
 {
     return FIXED_BYTES + (size_t)s->fragment_count * FRAGMENT_BYTES +
-           (size_t)s->known * (LEARNER_BYTES + 8 * (size_t)s->fragment_count) + (size_t)open_units(s) * UNIT_BYTES;
+           (size_t)s->known * (LEARNER_BYTES + 8 * (size_t)s->fragment_count) +
+           (size_t)open_units(s) * UNIT_BYTES;
 }
 
 static void save_learner(const struct pl_syncer *s, uint32_t m, struct pl_writer *w)
@@ -49,7 +55,8 @@ static void save_learner(const struct pl_syncer *s, uint32_t m, struct pl_writer
         pl_write_u64(w, cell_of(s, m, f)->last_merged);
 }
 
-static void save_unit(const struct pl_syncer *s, const struct open_unit *u, uint64_t identity, struct pl_writer *w)
+static void save_unit(const struct pl_syncer *s, const struct open_unit *u, uint64_t identity,
+                      struct pl_writer *w)
 {
     if (!is_open(s, u))
         return;
@@ -66,7 +73,8 @@ static void save_units_of(const struct pl_syncer *s, uint32_t m, struct pl_write
         const struct open_unit *next = NULL;
         for (uint32_t i = 0; i < PL_UNITS_HELD_MAX; i++) {
             uint32_t at = s->learners[m].units[i];
-            if (at != PL_NONE32 && s->units[at].given > after && (next == NULL || s->units[at].given < next->given))
+            if (at != PL_NONE32 && s->units[at].given > after &&
+                (next == NULL || s->units[at].given < next->given))
                 next = &s->units[at];
         }
         if (next == NULL)
@@ -114,7 +122,8 @@ static enum pelago_status load_head(const struct pl_syncer *s, struct pl_reader 
 {
     uint32_t magic = pl_read_u32(rd), format = pl_read_u32(rd);
     if (magic != SAVE_MAGIC || format != SAVE_FORMAT)
-        return pl_fail(err, PELAGO_CORRUPT, "the snapshot is not a syncer's state of format %u", (unsigned)SAVE_FORMAT);
+        return pl_fail(err, PELAGO_CORRUPT, "the snapshot is not a syncer's state of format %u",
+                       (unsigned)SAVE_FORMAT);
     uint64_t run = pl_read_u64(rd);
     if (run != s->manifest->run_id)
         return pl_fail(err, PELAGO_INVALID, "the snapshot belongs to run %lx, this is run %lx", run,
@@ -134,7 +143,8 @@ static enum pelago_status load_learner(struct pl_syncer *s, struct pl_reader *rd
     uint32_t known = s->known;
     uint32_t m = identity != 0 ? pl_sync_slot_for(s, identity, NULL) : PL_NONE32;
     if (m == PL_NONE32 || s->known == known)
-        return pl_fail(err, PELAGO_CORRUPT, "the snapshot names identity %lx twice, or none, or too many", identity);
+        return pl_fail(err, PELAGO_CORRUPT, "the snapshot names identity %lx twice, or none, or too many",
+                       identity);
     struct learner *l = &s->learners[m];
     l->incarnation = pl_read_u64(rd);
     l->tokens = pl_read_u64(rd);
@@ -158,7 +168,8 @@ static enum pelago_status load_unit(struct pl_syncer *s, struct pl_reader *rd, s
     uint64_t unit = pl_read_u64(rd);
     struct open_unit *u = pl_sync_unit_room(s);
     if (u == NULL || unit >= s->next_unit || pl_sync_unit_find(s, unit) != NULL)
-        return pl_fail(err, PELAGO_CORRUPT, "the snapshot names work unit %lu twice, or too early, or too many", unit);
+        return pl_fail(err, PELAGO_CORRUPT,
+                       "the snapshot names work unit %lu twice, or too early, or too many", unit);
     *u = (struct open_unit){.unit = unit, .owner = PL_NONE32};
     u->cursor = pl_read_u64(rd);
     if (u->cursor >= s->manifest->unit_tokens)
@@ -186,8 +197,9 @@ enum pelago_status pl_syncer_load(struct pl_syncer *s, const uint8_t *bytes, siz
     s->next_unit = pl_read_u64(&rd);
     uint32_t fragments = pl_read_u32(&rd), learners = pl_read_u32(&rd), units = pl_read_u32(&rd);
     if (fragments != s->fragment_count || learners > s->learners_max || units > s->units_max)
-        return pl_fail(err, PELAGO_INVALID, "the snapshot has %u fragments and %u learners, %u and at most %u fit",
-                       (unsigned)fragments, (unsigned)learners, (unsigned)s->fragment_count, (unsigned)s->learners_max);
+        return pl_fail(
+            err, PELAGO_INVALID, "the snapshot has %u fragments and %u learners, %u and at most %u fit",
+            (unsigned)fragments, (unsigned)learners, (unsigned)s->fragment_count, (unsigned)s->learners_max);
     for (uint32_t f = 0; f < fragments; f++) {
         s->fragments[f].version = pl_read_u64(&rd);
         s->fragments[f].digest = pl_read_u64(&rd);
@@ -197,7 +209,8 @@ enum pelago_status pl_syncer_load(struct pl_syncer *s, const uint8_t *bytes, siz
     for (uint32_t i = 0; i < units && !rd.bad; i++)
         PL_TRY(load_unit(s, &rd, err));
     if (rd.bad || pl_reader_left(&rd) != 0)
-        return pl_fail(err, PELAGO_CORRUPT, "the snapshot's state has %lu bytes, which do not fit it", (uint64_t)len);
+        return pl_fail(err, PELAGO_CORRUPT, "the snapshot's state has %lu bytes, which do not fit it",
+                       (uint64_t)len);
     return PELAGO_OK;
 }
 
@@ -263,8 +276,9 @@ static enum pelago_status replay_round(struct pl_syncer *s, const struct pl_reco
 static enum pelago_status replay_lease(struct pl_syncer *s, const struct pl_record *r, struct pl_error *err)
 {
     if (r->unit == PL_NONE64 || r->cursor > s->manifest->unit_tokens)
-        return pl_fail(err, PELAGO_CORRUPT, "a lease record has work unit %lu and cursor %lu, at most %lu is expected",
-                       r->unit, r->cursor, s->manifest->unit_tokens);
+        return pl_fail(err, PELAGO_CORRUPT,
+                       "a lease record has work unit %lu and cursor %lu, at most %lu is expected", r->unit,
+                       r->cursor, s->manifest->unit_tokens);
     struct open_unit *u = pl_sync_unit_find(s, r->unit);
     if (u != NULL && u->owner != PL_NONE32)
         pl_sync_unit_disown(s, u);
@@ -277,8 +291,10 @@ static enum pelago_status replay_lease(struct pl_syncer *s, const struct pl_reco
     if (u == NULL)
         u = pl_sync_unit_room(s);
     if (u == NULL)
-        return pl_fail(err, PELAGO_CORRUPT, "a lease record names work unit %lu, for which there is no room", r->unit);
-    *u = (struct open_unit){.unit = r->unit, .cursor = r->cursor, .owner = PL_NONE32, .recorded = r->identity};
+        return pl_fail(err, PELAGO_CORRUPT, "a lease record names work unit %lu, for which there is no room",
+                       r->unit);
+    *u =
+        (struct open_unit){.unit = r->unit, .cursor = r->cursor, .owner = PL_NONE32, .recorded = r->identity};
     uint32_t m = r->identity != 0 ? pl_sync_slot_for(s, r->identity, NULL) : PL_NONE32;
     if (m != PL_NONE32)
         pl_sync_unit_own(s, u, m);
@@ -289,7 +305,8 @@ enum pelago_status pl_syncer_replay(struct pl_syncer *s, const struct pl_record 
 {
     pl_assert(!s->listening);
     if (r->epoch < s->epoch)
-        return pl_fail(err, PELAGO_CORRUPT, "a record of epoch %lu follows one of epoch %lu", r->epoch, s->epoch);
+        return pl_fail(err, PELAGO_CORRUPT, "a record of epoch %lu follows one of epoch %lu", r->epoch,
+                       s->epoch);
     switch (r->type) {
     case PL_RECORD_ROUND:
         PL_TRY(replay_round(s, r, err));

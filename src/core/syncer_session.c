@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-#define GREETING_NS (5 * PL_SEC)   /* a peer that says nothing for so long is dropped */
+#define GREETING_NS (5 * PL_SEC) /* a peer that says nothing for so long is dropped */
 #define LEASE_NS_MIN (2 * PL_SEC)
 #define LEASE_NS_MAX (600 * PL_SEC)
 enum { LEASE_GAPS = 4, UNITS_LEASES = 8 };
@@ -94,7 +94,8 @@ static void lose(struct pl_syncer *s, uint32_t m, enum pl_reason reason, struct 
     s->finishing -= l->finishing ? 1 : 0;
     l->reported = l->finishing = false;
     /* Who breaks the protocol is not expected back; who says goodbye is not either, see goodbye(). */
-    bool silent = reason == PL_REASON_LEAVING || reason == PL_REASON_LEASE_EXPIRED || reason == PL_REASON_REPLACED;
+    bool silent =
+        reason == PL_REASON_LEAVING || reason == PL_REASON_LEASE_EXPIRED || reason == PL_REASON_REPLACED;
     l->control_lost_ns = silent ? s->now : 0;
     TRACE(out, LOST, l->identity, reason);
     pl_sync_uncount(s, m);
@@ -137,7 +138,8 @@ void pl_sync_lease_expired(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *
 void pl_sync_greet_expired(struct pl_syncer *s, uint32_t conn, struct pl_sync_fxs *out)
 {
     PL_MARK("syncer.no_hello");
-    pl_sync_close(s, conn, PL_REASON_NO_HELLO, out, "no HELLO or ATTACH came within %lu ms", GREETING_NS / PL_MS);
+    pl_sync_close(s, conn, PL_REASON_NO_HELLO, out, "no HELLO or ATTACH came within %lu ms",
+                  GREETING_NS / PL_MS);
 }
 
 void pl_sync_opened(struct pl_syncer *s, uint32_t conn, uint64_t identity)
@@ -163,7 +165,8 @@ void pl_sync_closed(struct pl_syncer *s, uint32_t conn, struct pl_sync_fxs *out)
     }
 }
 
-void pl_sync_bad_bytes(struct pl_syncer *s, uint32_t conn, const struct pl_error *error, struct pl_sync_fxs *out)
+void pl_sync_bad_bytes(struct pl_syncer *s, uint32_t conn, const struct pl_error *error,
+                       struct pl_sync_fxs *out)
 {
     pl_assert(conn < s->conns_max && s->conns[conn].kind != CONN_UNUSED);
     if (s->conns[conn].kind == CONN_NEW)
@@ -205,7 +208,8 @@ static bool forget_one(struct pl_syncer *s, struct pl_sync_fxs *out)
     uint32_t oldest = PL_NONE32;
     for (uint32_t i = 0; i < s->known; i++) {
         uint32_t m = s->by_identity[i];
-        if (forgettable(s, m) && (oldest == PL_NONE32 || s->learners[m].heard_ns < s->learners[oldest].heard_ns))
+        if (forgettable(s, m) &&
+            (oldest == PL_NONE32 || s->learners[m].heard_ns < s->learners[oldest].heard_ns))
             oldest = m;
     }
     if (oldest == PL_NONE32)
@@ -262,8 +266,8 @@ uint32_t pl_sync_slot_for(struct pl_syncer *s, uint64_t identity, struct pl_sync
 /* ---- HELLO ---- */
 
 /* A new process of this identity: what the old one pushed and was not merged does not count any more. */
-static void new_incarnation(struct pl_syncer *s, uint32_t m, uint64_t incarnation, const struct pl_msg_hello *h,
-                            struct pl_sync_fxs *out)
+static void new_incarnation(struct pl_syncer *s, uint32_t m, uint64_t incarnation,
+                            const struct pl_msg_hello *h, struct pl_sync_fxs *out)
 {
     struct learner *l = &s->learners[m];
     if (l->incarnation != 0)
@@ -287,7 +291,8 @@ static uint64_t incarnation_for(struct pl_syncer *s, uint32_t conn, uint32_t m, 
 {
     const struct learner *l = &s->learners[m];
     if (h->incarnation == 0)
-        return l->nonce == h->nonce && l->incarnation != 0 ? l->incarnation : (s->epoch << 32) | ++s->incarnations;
+        return l->nonce == h->nonce && l->incarnation != 0 ? l->incarnation
+                                                           : (s->epoch << 32) | ++s->incarnations;
     if (h->incarnation < l->incarnation && !pl_mutant(2)) {
         PL_MARK("syncer.fenced");
         refuse(s, conn, PL_REASON_FENCED, out, "HELLO.incarnation %lx is older than %lx of the same learner",
@@ -324,7 +329,8 @@ static void welcome(struct pl_syncer *s, uint32_t m, uint64_t manifest_digest, s
 }
 
 /* What can be said before a slot is made: a refused HELLO leaves nothing behind. */
-static bool hello_plausible(struct pl_syncer *s, uint32_t conn, const struct pl_msg_hello *h, struct pl_sync_fxs *out)
+static bool hello_plausible(struct pl_syncer *s, uint32_t conn, const struct pl_msg_hello *h,
+                            struct pl_sync_fxs *out)
 {
     uint64_t most;
     if (h->run_id != 0 && h->run_id != s->manifest->run_id) {
@@ -333,17 +339,20 @@ static bool hello_plausible(struct pl_syncer *s, uint32_t conn, const struct pl_
         return false;
     }
     if (h->incarnation == 0 && !is_home(s)) {
-        refuse(s, conn, PL_REASON_WRONG_STATE, out, "HELLO.incarnation is 0, shard 0 must be asked for one first");
+        refuse(s, conn, PL_REASON_WRONG_STATE, out,
+               "HELLO.incarnation is 0, shard 0 must be asked for one first");
         return false;
     }
     if (is_home(s) && h->incarnation > ((s->epoch << 32) | s->incarnations)) {
-        refuse(s, conn, PL_REASON_BAD_MESSAGE, out, "HELLO.incarnation %lx was never given to anybody", h->incarnation);
+        refuse(s, conn, PL_REASON_BAD_MESSAGE, out, "HELLO.incarnation %lx was never given to anybody",
+               h->incarnation);
         return false;
     }
     if (!pl_mul_overflow(h->steps, s->manifest->step_tokens_max, &most) && h->tokens <= most)
         return true;
-    refuse(s, conn, PL_REASON_BAD_MESSAGE, out, "HELLO.tokens is %lu in %lu steps, at most %lu a step are allowed",
-           h->tokens, h->steps, s->manifest->step_tokens_max);
+    refuse(s, conn, PL_REASON_BAD_MESSAGE, out,
+           "HELLO.tokens is %lu in %lu steps, at most %lu a step are allowed", h->tokens, h->steps,
+           s->manifest->step_tokens_max);
     return false;
 }
 
@@ -365,7 +374,8 @@ static void hello(struct pl_syncer *s, uint32_t conn, const struct pl_msg_hello 
     uint32_t m = pl_sync_slot_for(s, s->conns[conn].identity, out);
     if (m == PL_NONE32) {
         PL_MARK("syncer.full");
-        refuse(s, conn, PL_REASON_FULL, out, "%u learners are here, that is the limit", (unsigned)s->learners_max);
+        refuse(s, conn, PL_REASON_FULL, out, "%u learners are here, that is the limit",
+               (unsigned)s->learners_max);
         return;
     }
     struct learner *l = &s->learners[m];
@@ -377,7 +387,9 @@ static void hello(struct pl_syncer *s, uint32_t conn, const struct pl_msg_hello 
         new_incarnation(s, m, incarnation, h, out);
     if (h->incarnation != 0)
         remember_tokens(s, m, h->tokens);
-    s->clock_sum = pl_add_sat(s->clock_sum, pl_sub_sat(h->tokens, l->tokens)); /* steps done while away, or before our own restart */
+    s->clock_sum =
+        pl_add_sat(s->clock_sum,
+                   pl_sub_sat(h->tokens, l->tokens)); /* steps done while away, or before our own restart */
     l->tokens = pl_max64(l->tokens, h->tokens);
     l->steps = pl_max64(l->steps, h->steps);
     l->report_ns = 0;
@@ -398,13 +410,14 @@ static void join(struct pl_syncer *s, uint32_t m, const struct pl_msg_join *j, s
 {
     struct learner *l = &s->learners[m];
     if (j->have.count != s->fragment_count) {
-        pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out, "JOIN.have has %u entries, this shard has %u fragments",
-                             (unsigned)j->have.count, (unsigned)s->fragment_count);
+        pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out,
+                             "JOIN.have has %u entries, this shard has %u fragments", (unsigned)j->have.count,
+                             (unsigned)s->fragment_count);
         return;
     }
     if (j->units.count > 0 && (!is_home(s) || l->local_data)) {
-        pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out, "JOIN.units has %u entries, none are expected here",
-                             (unsigned)j->units.count);
+        pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out,
+                             "JOIN.units has %u entries, none are expected here", (unsigned)j->units.count);
         return;
     }
     l->state = LEARNER_LIVE;
@@ -441,8 +454,10 @@ static void attach(struct pl_syncer *s, uint32_t conn, const struct pl_msg_attac
 {
     uint32_t at = place_of(s, s->conns[conn].identity);
     uint32_t m = at < s->known ? s->by_identity[at] : PL_NONE32;
-    if (m == PL_NONE32 || s->learners[m].identity != s->conns[conn].identity || s->learners[m].control == PL_NONE32) {
-        pl_sync_close(s, conn, PL_REASON_WRONG_STATE, out, "ATTACH came before HELLO on a control connection");
+    if (m == PL_NONE32 || s->learners[m].identity != s->conns[conn].identity ||
+        s->learners[m].control == PL_NONE32) {
+        pl_sync_close(s, conn, PL_REASON_WRONG_STATE, out,
+                      "ATTACH came before HELLO on a control connection");
         return;
     }
     struct learner *l = &s->learners[m];
@@ -474,15 +489,16 @@ static void wrong_state(struct pl_syncer *s, uint32_t m, const struct pl_msg *ms
                          pl_msg_info(msg->type)->name, expected);
 }
 
-static void first_message(struct pl_syncer *s, uint32_t conn, const struct pl_msg *msg, struct pl_sync_fxs *out)
+static void first_message(struct pl_syncer *s, uint32_t conn, const struct pl_msg *msg,
+                          struct pl_sync_fxs *out)
 {
     if (msg->type == PL_MSG_HELLO)
         hello(s, conn, &msg->u.hello, out);
     else if (msg->type == PL_MSG_ATTACH)
         attach(s, conn, &msg->u.attach, out);
     else
-        pl_sync_close(s, conn, PL_REASON_WRONG_STATE, out, "the first message is %s, HELLO or ATTACH is expected",
-                      pl_msg_info(msg->type)->name);
+        pl_sync_close(s, conn, PL_REASON_WRONG_STATE, out,
+                      "the first message is %s, HELLO or ATTACH is expected", pl_msg_info(msg->type)->name);
 }
 
 static void pong(uint32_t conn, const struct pl_msg_ping *p, struct pl_sync_fxs *out)
@@ -505,7 +521,8 @@ static void goodbye(struct pl_syncer *s, uint32_t conn, uint32_t code, struct pl
 }
 
 /* Messages that any connection may carry. */
-static bool common_message(struct pl_syncer *s, uint32_t conn, const struct pl_msg *msg, struct pl_sync_fxs *out)
+static bool common_message(struct pl_syncer *s, uint32_t conn, const struct pl_msg *msg,
+                           struct pl_sync_fxs *out)
 {
     if (msg->type == PL_MSG_PING)
         pong(conn, &msg->u.ping, out);
@@ -539,7 +556,8 @@ static void live_message(struct pl_syncer *s, uint32_t m, const struct pl_msg *m
     }
 }
 
-static void control_message(struct pl_syncer *s, uint32_t m, const struct pl_msg *msg, struct pl_sync_fxs *out)
+static void control_message(struct pl_syncer *s, uint32_t m, const struct pl_msg *msg,
+                            struct pl_sync_fxs *out)
 {
     if (s->learners[m].state == LEARNER_LIVE)
         live_message(s, m, msg, out);

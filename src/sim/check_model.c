@@ -221,7 +221,10 @@ static void sync_effect(struct pl_checks *c, uint32_t shard, uint64_t now, const
     }
 }
 
-/* A round that is due, has its quorum and waits for nobody is merged at once. */
+#define CLOSING_PATIENCE_NS (21 * PL_SEC)
+
+/* A round that is due, has its quorum and waits for nobody is merged at once; a closing round may hope for a while
+ * that who left a moment ago comes back. */
 static void not_merged(struct pl_checks *c, uint32_t shard, uint64_t now)
 {
     for (uint32_t p = 0; p < c->fragment_count; p++) {
@@ -233,7 +236,7 @@ static void not_merged(struct pl_checks *c, uint32_t shard, uint64_t now)
         }
         if (f->ready_ns == 0)
             f->ready_ns = now;
-        else if (now > f->ready_ns)
+        else if (now > f->ready_ns + (f->closing ? CLOSING_PATIENCE_NS : 0))
             pl_check_fail(c, "model", now, "fragment %u waits for nobody since %lu ms and is not merged", p,
                           (now - f->ready_ns) / PL_MS);
     }

@@ -224,7 +224,8 @@ static void say_bytes(struct pl_world *w, struct pl_hostile *h)
     for (size_t i = 0; i < len; i++)
         bytes[i] = (uint8_t)pl_prng_next(&h->prng);
     if (chance(h, 50) && len >= 4) { /* looks like a frame for longer */
-        memcpy(bytes, "PL", 2);
+        bytes[0] = 'P';
+        bytes[1] = 'L';
         bytes[2] = PL_PROTOCOL_VERSION;
         bytes[3] = (uint8_t)pl_prng_range(&h->prng, 1, PL_MSG_CLOSE);
     }

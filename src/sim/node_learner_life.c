@@ -139,7 +139,8 @@ static struct pl_lnode *free_slot(struct pl_world *w, uint32_t host)
 
 bool pl_host_running(const struct pl_world *w, uint32_t host)
 {
-    return w->procs[2 * host].alive || w->procs[2 * host + 1].alive;
+    const struct pl_lnode *pair = &w->procs[2 * (size_t)host];
+    return pair[0].alive || pair[1].alive;
 }
 
 static void load_checkpoint(struct pl_world *w, struct pl_lnode *p)
@@ -171,7 +172,7 @@ static void begin(struct pl_world *w, struct pl_lnode *p)
     p->clock_tokens = p->clock_rate = 0;
     p->clock_ns = w->now_ns;
     p->checkpoint_due_ns = w->now_ns + h->checkpoint_ns;
-    pl_prng_seed(&p->noise, w->o.seed, PL_STREAM_TRAINER * 1000 + p->process);
+    pl_prng_seed(&p->noise, w->o.seed, PL_STREAM_TRAINER * UINT64_C(1000) + p->process);
     memset(p->frags, 0, w->toy->fragments * sizeof *p->frags);
     p->core = pl_learner_init(p->memory, p->memory_bytes, &o);
     h->primary = p->index;

@@ -233,7 +233,7 @@ void pl_curve_add(struct pl_curve *c, double tokens, double loss)
 {
     if (c->count == PL_CURVE_POINTS_MAX) {
         for (uint32_t i = 0; i < PL_CURVE_POINTS_MAX / 2; i++)
-            c->point[i] = c->point[2 * i];
+            c->point[i] = c->point[(size_t)2 * i];
         c->count /= 2;
         c->every *= 2;
     }

@@ -121,8 +121,8 @@ enum pelago_status pl_scan_skip_marks(struct pl_scan *s, struct pl_error *err)
     }
 }
 
-enum pelago_status pl_scan_next(struct pl_scan *s, enum pl_scan_result *result, struct pl_store_record *record,
-                                struct pl_error *err)
+enum pelago_status pl_scan_next(struct pl_scan *s, enum pl_scan_result *result,
+                                struct pl_store_record *record, struct pl_error *err)
 {
     struct pl_record_header h;
     bool fits;

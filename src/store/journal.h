@@ -65,8 +65,8 @@ void pl_scan_close(struct pl_scan *s);
 void pl_scan_seek(struct pl_scan *s, const struct pl_spot *spot);
 
 /* The next thing in the file. LIMIT: an intact record that the scratch memory cannot hold. */
-enum pelago_status pl_scan_next(struct pl_scan *s, enum pl_scan_result *result, struct pl_store_record *record,
-                                struct pl_error *err);
+enum pelago_status pl_scan_next(struct pl_scan *s, enum pl_scan_result *result,
+                                struct pl_store_record *record, struct pl_error *err);
 
 /* Passes over marks; what is left behind them is s->size - s->at.offset bytes. */
 enum pelago_status pl_scan_skip_marks(struct pl_scan *s, struct pl_error *err);

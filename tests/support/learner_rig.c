@@ -42,11 +42,11 @@ void lrig_init(struct lrig *r, const struct pl_learn_options *options)
                                            .fragments = {.items = r->items, .count = RIG_FRAGMENTS}};
     for (uint32_t i = 0; i < RIG_FRAGMENTS; i++)
         lrig_fragment(r, i,
-                     &(struct pl_item_fragment){.shard = i == 1,
-                                                .offset = i,
-                                                .full_bytes = RIG_FULL_BYTES,
-                                                .push_bytes_max = RIG_FULL_BYTES,
-                                                .update_bytes_max = RIG_UPDATE_BYTES});
+                      &(struct pl_item_fragment){.shard = i == 1,
+                                                 .offset = i,
+                                                 .full_bytes = RIG_FULL_BYTES,
+                                                 .push_bytes_max = RIG_FULL_BYTES,
+                                                 .update_bytes_max = RIG_UPDATE_BYTES});
 }
 
 void lrig_release(struct lrig *r)
@@ -74,19 +74,19 @@ void lrig_start(struct lrig *r)
 void lrig_opened(struct lrig *r, uint32_t shard, enum pl_link link)
 {
     lrig_event(r,
-              (struct pl_learn_event){.kind = PL_LEARN_EV_OPENED, .u.conn = {.shard = shard, .link = link}});
+               (struct pl_learn_event){.kind = PL_LEARN_EV_OPENED, .u.conn = {.shard = shard, .link = link}});
 }
 
 void lrig_closed(struct lrig *r, uint32_t shard, enum pl_link link)
 {
     lrig_event(r,
-              (struct pl_learn_event){.kind = PL_LEARN_EV_CLOSED, .u.conn = {.shard = shard, .link = link}});
+               (struct pl_learn_event){.kind = PL_LEARN_EV_CLOSED, .u.conn = {.shard = shard, .link = link}});
 }
 
 void lrig_msg(struct lrig *r, uint32_t shard, enum pl_link link, struct pl_msg msg)
 {
     lrig_event(r, (struct pl_learn_event){.kind = PL_LEARN_EV_MSG,
-                                         .u.conn = {.shard = shard, .link = link, .msg = &msg}});
+                                          .u.conn = {.shard = shard, .link = link, .msg = &msg}});
 }
 
 void lrig_ready(struct lrig *r)
@@ -98,34 +98,34 @@ void lrig_ready(struct lrig *r)
 void lrig_trained(struct lrig *r, uint64_t tokens)
 {
     lrig_event(r, (struct pl_learn_event){.kind = PL_LEARN_EV_STEP,
-                                         .u.step = {.tokens = tokens, .step_ns = PL_MS, .unit = PL_NONE64}});
+                                          .u.step = {.tokens = tokens, .step_ns = PL_MS, .unit = PL_NONE64}});
 }
 
 void lrig_copied(struct lrig *r, uint32_t fragment, uint64_t round, uint64_t bytes)
 {
     lrig_event(r, (struct pl_learn_event){.kind = PL_LEARN_EV_COPIED,
-                                         .u.copied = {.fragment = fragment,
-                                                      .round = round,
-                                                      .steps = pl_learner_steps(r->l),
-                                                      .tokens = pl_learner_tokens(r->l),
-                                                      .bytes = bytes,
-                                                      .digest = round * 10}});
+                                          .u.copied = {.fragment = fragment,
+                                                       .round = round,
+                                                       .steps = pl_learner_steps(r->l),
+                                                       .tokens = pl_learner_tokens(r->l),
+                                                       .bytes = bytes,
+                                                       .digest = round * 10}});
 }
 
 void lrig_decoded(struct lrig *r, uint32_t fragment, uint64_t version, bool good)
 {
-    lrig_event(r,
-              (struct pl_learn_event){.kind = PL_LEARN_EV_DECODED,
-                                      .u.decoded = {.fragment = fragment, .version = version, .good = good}});
+    lrig_event(
+        r, (struct pl_learn_event){.kind = PL_LEARN_EV_DECODED,
+                                   .u.decoded = {.fragment = fragment, .version = version, .good = good}});
 }
 
 void lrig_applied(struct lrig *r, uint32_t fragment, uint64_t version)
 {
     lrig_event(r, (struct pl_learn_event){.kind = PL_LEARN_EV_APPLIED,
-                                         .u.applied = {.fragment = fragment,
-                                                       .version = version,
-                                                       .steps = pl_learner_steps(r->l),
-                                                       .tokens = pl_learner_tokens(r->l)}});
+                                          .u.applied = {.fragment = fragment,
+                                                        .version = version,
+                                                        .steps = pl_learner_steps(r->l),
+                                                        .tokens = pl_learner_tokens(r->l)}});
 }
 
 void lrig_timeout(struct lrig *r)
@@ -149,8 +149,8 @@ struct pl_msg lrig_welcome(uint32_t shard)
 void lrig_pull(struct lrig *r, uint32_t fragment, uint64_t round, uint64_t base)
 {
     lrig_msg(r, fragment == 1, PL_LINK_CONTROL,
-            (struct pl_msg){.type = PL_MSG_PULL,
-                            .u.pull = {.fragment = fragment, .round = round, .base_version = base}});
+             (struct pl_msg){.type = PL_MSG_PULL,
+                             .u.pull = {.fragment = fragment, .round = round, .base_version = base}});
 }
 
 struct pl_msg lrig_update(uint32_t fragment, uint64_t from, uint64_t to, uint64_t last_merged)
@@ -252,7 +252,7 @@ static bool says(const struct pl_learn_effect *fx, const char *words)
 }
 
 void lrig_expect_disconnect(const struct lrig *r, uint32_t shard, enum pl_link link, enum pl_reason reason,
-                           const char *words)
+                            const char *words)
 {
     const struct pl_learn_effect *fx = lrig_find(r, PL_LEARN_FX_DISCONNECT);
     if (!says(fx, words))

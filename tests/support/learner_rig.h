@@ -67,7 +67,7 @@ uint32_t lrig_count(const struct lrig *r, enum pl_learn_fx kind);
 const struct pl_msg *lrig_sent(const struct lrig *r, uint32_t shard, uint8_t type); /* or NULL */
 /* The step disconnected this link for this reason, with a text that contains the words. */
 void lrig_expect_disconnect(const struct lrig *r, uint32_t shard, enum pl_link link, enum pl_reason reason,
-                           const char *words);
+                            const char *words);
 void lrig_expect_fatal(const struct lrig *r, const char *words);
 void lrig_expect_quiet(const struct lrig *r); /* no effects at all */
 

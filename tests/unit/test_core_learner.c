@@ -248,7 +248,7 @@ static void gives_up_a_shard_that_does_not_welcome(void **state)
     lrig_opened(r, 0, PL_LINK_CONTROL);
     lrig_timeout(r);
     lrig_expect_disconnect(r, 0, PL_LINK_CONTROL, PL_REASON_LEASE_EXPIRED,
-                          "no WELCOME came within 10 seconds");
+                           "no WELCOME came within 10 seconds");
 }
 
 static void takes_work_units(void **state)
@@ -289,7 +289,7 @@ static void takes_work_units(void **state)
     lease.u.lease.cursor = 1000;
     lrig_msg(r, 0, PL_LINK_CONTROL, lease);
     lrig_expect_disconnect(r, 0, PL_LINK_CONTROL, PL_REASON_BAD_MESSAGE,
-                          "LEASE.cursor is 1000, below unit_tokens 1000");
+                           "LEASE.cursor is 1000, below unit_tokens 1000");
 }
 
 static void takes_no_units_with_private_data(void **state)

@@ -61,7 +61,7 @@ static const struct pl_msg_push *push(struct lrig *r, uint32_t fragment, uint64_
 static void drop(struct lrig *r, uint32_t fragment, uint64_t round)
 {
     lrig_msg(r, fragment == 1, PL_LINK_CONTROL,
-            (struct pl_msg){.type = PL_MSG_DROP, .u.drop = {.fragment = fragment, .round = round}});
+             (struct pl_msg){.type = PL_MSG_DROP, .u.drop = {.fragment = fragment, .round = round}});
 }
 
 static void pushes_what_was_pulled(void **state)
@@ -73,10 +73,10 @@ static void pushes_what_was_pulled(void **state)
     assert_true(fx->u.push.fragment == 1 && fx->u.push.round == 50);
     train(r, 2); /* the trainer does not wait; the copy was made before */
     lrig_event(r,
-              (struct pl_learn_event){
-                  .kind = PL_LEARN_EV_COPIED,
-                  .u.copied = {
-                      .fragment = 1, .round = 50, .steps = 4, .tokens = 400, .bytes = 5000, .digest = 77}});
+               (struct pl_learn_event){
+                   .kind = PL_LEARN_EV_COPIED,
+                   .u.copied = {
+                       .fragment = 1, .round = 50, .steps = 4, .tokens = 400, .bytes = 5000, .digest = 77}});
     fx = lrig_find(r, PL_LEARN_FX_PUSH);
     assert_true(fx->u.push.fragment == 1 && fx->u.push.shard == 1 && fx->u.push.header);
     const struct pl_msg_push *p = &fx->u.push.push;
@@ -99,8 +99,8 @@ static void skips_when_it_has_nothing(void **state)
     assert_true(lrig_sent(r, 0, PL_MSG_SKIP)->u.skip.round == 51);
     lrig_pull(r, 0, 52, 0);
     lrig_event(r, (struct pl_learn_event){
-                     .kind = PL_LEARN_EV_COPIED,
-                     .u.copied = {.fragment = 0, .round = 52, .bytes = 10}}); /* no step in it */
+                      .kind = PL_LEARN_EV_COPIED,
+                      .u.copied = {.fragment = 0, .round = 52, .bytes = 10}}); /* no step in it */
     assert_true(lrig_find(r, PL_LEARN_FX_CANCEL)->u.push.round == 52);
     assert_true(lrig_sent(r, 0, PL_MSG_SKIP)->u.skip.round == 52);
 }
@@ -376,8 +376,9 @@ static void a_push_goes_on_where_it_stopped(void **state)
             lrig_timeout(r);
         } while (lrig_find(r, PL_LEARN_FX_CONNECT) == NULL);
         lrig_opened(r, 0, PL_LINK_BULK);
-        lrig_msg(r, 0, PL_LINK_BULK,
-                (struct pl_msg){.type = PL_MSG_ATTACHED, .u.attached.partial = {.items = bytes, .count = 1}});
+        lrig_msg(
+            r, 0, PL_LINK_BULK,
+            (struct pl_msg){.type = PL_MSG_ATTACHED, .u.attached.partial = {.items = bytes, .count = 1}});
         const struct pl_learn_effect *fx = lrig_find(r, PL_LEARN_FX_PUSH);
         if (i == 0)
             assert_true(!fx->u.push.header && fx->u.push.mask == 5);

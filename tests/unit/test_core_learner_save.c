@@ -86,7 +86,7 @@ static void comes_back_as_it_was(void **state)
     push_and_merge(50, 0);
     train(3);
     lrig_msg(&r, 0, PL_LINK_CONTROL,
-            (struct pl_msg){.type = PL_MSG_LEASE, .u.lease = {.unit = 8, .cursor = 20}});
+             (struct pl_msg){.type = PL_MSG_LEASE, .u.lease = {.unit = 8, .cursor = 20}});
     lrig_msg(&r, 0, PL_LINK_CONTROL, (struct pl_msg){.type = PL_MSG_CLOCK, .u.clock = {.clock_tokens = 999}});
     save();
     restart(NULL);
@@ -165,7 +165,7 @@ static void private_data_forgets_units(void **state)
 {
     (void)state;
     lrig_msg(&r, 0, PL_LINK_CONTROL,
-            (struct pl_msg){.type = PL_MSG_LEASE, .u.lease = {.unit = 8, .cursor = 20}});
+             (struct pl_msg){.type = PL_MSG_LEASE, .u.lease = {.unit = 8, .cursor = 20}});
     save();
     struct pl_learn_options o = {.nonce = 1, .fragments_max = 3, .local_data = true};
     restart(&o);

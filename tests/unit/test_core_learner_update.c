@@ -138,7 +138,7 @@ static void another_history_is_noticed(void **state)
     lrig_deliver(r, lrig_update(0, 0, 1, 0));
     lrig_msg(r, 0, PL_LINK_BULK, other); /* while we are about to take ours */
     lrig_expect_disconnect(r, 0, PL_LINK_CONTROL, PL_REASON_WRONG_STATE,
-                          "UPDATE.digest of fragment 0 at version 1 is 5");
+                           "UPDATE.digest of fragment 0 at version 1 is 5");
     lrig_timeout(r);
     lrig_join(r, 0);
     lrig_decoded(r, 0, 1, true);
@@ -183,7 +183,7 @@ static void fetches_after_a_bad_digest(void **state)
     lrig_deliver(r, lrig_update(0, PL_NONE64, 1, 0));
     lrig_decoded(r, 0, 1, false);
     lrig_expect_disconnect(r, 0, PL_LINK_CONTROL, PL_REASON_BAD_CONTENT,
-                          "the full value of fragment 0 at version 1 does not have the digest");
+                           "the full value of fragment 0 at version 1 does not have the digest");
     lrig_timeout(r);
     lrig_join(r, 0);
     lrig_deliver(r, lrig_update(0, 0, 1, 0));

@@ -381,7 +381,8 @@ static void test_another_shard_learns_from_its_learners(void **state)
     rig_tick(&rig, false);
     assert_int_equal(phase(), PL_PHASE_CLOSING);
     expect_not_sent(rig.peers[2].control, PL_MSG_FINISH); /* that is home's word */
-    for (int i = 0; i < 400 && phase() != PL_PHASE_DONE; i++) /* the one that left may come back for a while */
+    for (int i = 0; i < 400 && phase() != PL_PHASE_DONE;
+         i++) /* the one that left may come back for a while */
         rig_tick(&rig, true);
     assert_int_equal(phase(), PL_PHASE_DONE);
 }

@@ -429,7 +429,8 @@ static void test_huge_claims_saturate(void **state)
     }
     assert_int_equal(last, PL_COUNT_MAX);
     uint32_t c = rig_open(&rig, 77);
-    struct pl_msg hello = {.type = PL_MSG_HELLO, .u.hello = {.nonce = 1, .steps = PL_COUNT_MAX, .tokens = PL_COUNT_MAX}};
+    struct pl_msg hello = {.type = PL_MSG_HELLO,
+                           .u.hello = {.nonce = 1, .steps = PL_COUNT_MAX, .tokens = PL_COUNT_MAX}};
     rig_send(&rig, c, &hello);
     expect_closed(c, BAD_MESSAGE, "HELLO.tokens is");
 }
