@@ -86,8 +86,6 @@ void pl_sync_recount(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out)
     }
 }
 
-static void merge_when_free(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *out);
-
 bool pl_sync_pull(struct pl_syncer *s, uint32_t m, uint32_t f, uint64_t tick, struct pl_sync_fxs *out)
 {
     struct fragment *fr = &s->fragments[f];
@@ -96,8 +94,11 @@ bool pl_sync_pull(struct pl_syncer *s, uint32_t m, uint32_t f, uint64_t tick, st
     pl_assert(l->state == LEARNER_LIVE);
     if (l->bulk == PL_NONE32 || l->pulls_out > pl_sync_overlap_eff(s, m) + 1)
         return false;
-    if (fr->state == ROUND_GRACE && fr->round_tick != tick)
-        merge_when_free(s, f, out); /* it has its quorum: the next round does not void it */
+    if (fr->state == ROUND_GRACE && fr->round_tick != tick) {
+        fr->grace_until_ns =
+            s->now; /* with its quorum still there it is merged, not voided by the next round */
+        pl_sync_consider(s, f, out);
+    }
     if (busy(fr) || (fr->state == ROUND_GRACE && fr->round_tick != tick)) {
         c->deferred = 1; /* asked once the version it must build on is out, if that is before the due tick */
         fr->deferred_tick = tick;

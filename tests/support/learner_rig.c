@@ -85,8 +85,9 @@ void lrig_closed(struct lrig *r, uint32_t shard, enum pl_link link)
 
 void lrig_msg(struct lrig *r, uint32_t shard, enum pl_link link, struct pl_msg msg)
 {
+    r->msg = msg;
     lrig_event(r, (struct pl_learn_event){.kind = PL_LEARN_EV_MSG,
-                                          .u.conn = {.shard = shard, .link = link, .msg = &msg}});
+                                          .u.conn = {.shard = shard, .link = link, .msg = &r->msg}});
 }
 
 void lrig_ready(struct lrig *r)

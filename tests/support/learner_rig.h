@@ -26,6 +26,7 @@ struct lrig {
     uint64_t now_ns;
     void *memory;
     struct pl_msg_manifest manifest;
+    struct pl_msg msg; /* the last one delivered: effects may point into it */
     uint8_t items[RIG_FRAGMENTS * PL_ITEM_FRAGMENT_BYTES];
 };
 
