@@ -272,7 +272,8 @@ static uint64_t half_period_ns(const struct pl_syncer *s)
 uint64_t pl_sync_lead(const struct pl_syncer *s, uint32_t m)
 {
     const struct learner *l = &s->learners[m];
-    uint64_t lead = l->lead.mean == 0 ? (uint64_t)s->overlap * s->interval : l->lead.mean + 4 * l->lead.dev;
+    uint64_t lead = l->lead.mean == 0 ? (uint64_t)s->overlap * s->interval
+                                      : l->lead.mean + 4 * l->lead.dev + s->interval / 8;
     return pl_min64(lead, half_period_ns(s));
 }
 

@@ -63,11 +63,10 @@ void pl_sim_draw(uint64_t seed, struct pl_sim_options *o)
     o->gamma_ppm = (uint32_t)pl_prng_below(&r, 1000001);
     o->staleness_max = (uint32_t)pl_prng_range(&r, 1, 4);
     o->apply = pl_prng_chance(&r, 700000) ? 0 : (uint32_t)pl_prng_range(&r, 1, 2);
-    if (o->apply != 0) {
-        /* Counters begin anew with every value taken: whoever makes no step in a period has nothing to give, ever. */
-        o->period_steps = pl_max32(o->period_steps, 6);
-        o->speed_spread_permille = pl_min32(o->speed_spread_permille, 1000 * (o->period_steps / 3 - 1));
-    }
+    /* A learner whose step is longer than a third of the period gets each version when the next is already there: it
+     * has nothing to contribute to in time, whatever the protocol does. */
+    o->period_steps = pl_max32(o->period_steps, 6);
+    o->speed_spread_permille = pl_min32(o->speed_spread_permille, 1000 * (o->period_steps / 3 - 1));
     o->local_data_permille = pl_prng_chance(&r, 300000) ? (uint32_t)pl_prng_below(&r, 1001) : 0;
     o->fault_mean_ms = (uint32_t)scaled(&r, 1000, 16000);
     if (!pl_prng_chance(&r, 100000))

@@ -139,11 +139,11 @@ static void make_objective(struct pl_world *w, struct pl_toy *t)
         double e = (double)t->origin[i] - (double)t->best[i];
         loss += 0.5 * (double)t->curve[i] * e * e;
     }
-    /* Over the whole run the steepest direction shrinks by about e^1.5. Faster, and a period's steps would go so far
+    /* Over the whole run the steepest direction shrinks by about e^0.75. Faster, and a period's steps would go so far
      * that learners do each other's work twice: the loss would then tell of the timing, not of the protocol. */
     double steps =
         (double)w->o.duration_ns / ((double)w->o.step_ns * (1.0 + w->o.speed_spread_permille / 2000.0));
-    double rate = 1.5 / (steps < 1 ? 1 : steps);
+    double rate = 0.75 / (steps < 1 ? 1 : steps);
     t->rate = rate > 0.1 ? 0.1f : (float)rate;
     t->noise = 0.1f;
     /* lr / (1 - mu) = 1: what is merged arrives in full in the end, so that merging more rarely loses nothing. */
