@@ -85,7 +85,7 @@ struct pl_learn_fragment {
     /* What it does not. */
     bool returning;                 /* since JOIN nothing has shown that we are not behind */
     uint64_t joined_version;        /* returning: what JOIN said we have */
-    bool fetching;                  /* FETCH is out in this session */
+    bool fetching;                  /* FETCH is out, not yet answered */
     uint64_t round_min;             /* PULLs of earlier rounds are old news */
     uint64_t want_round, want_base; /* a PULL that waits for its base; round 0 for none */
     struct pl_pending pending;

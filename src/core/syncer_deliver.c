@@ -160,18 +160,6 @@ void pl_sync_resume_updates(struct pl_syncer *s, uint32_t m, const struct pl_arr
     }
 }
 
-static bool fragment_local(struct pl_syncer *s, uint32_t m, uint32_t number, const char *name, uint32_t *f,
-                           struct pl_sync_fxs *out)
-{
-    if (number < s->manifest->fragments.count && s->local_of[number] != PL_NONE32) {
-        *f = s->local_of[number];
-        return true;
-    }
-    pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out, "%s.fragment is %u, which shard %u does not own",
-                         name, (unsigned)number, (unsigned)s->shard);
-    return false;
-}
-
 static void not_sending(struct pl_syncer *s, uint32_t m, struct cell *c)
 {
     if (c->sending == PL_NONE64)
@@ -192,7 +180,7 @@ void pl_sync_have(struct pl_syncer *s, uint32_t m, const struct pl_msg_got *g, s
 {
     uint32_t f;
     struct learner *l = &s->learners[m];
-    if (!fragment_local(s, m, g->fragment, "HAVE", &f, out))
+    if (!pl_sync_owned(s, m, g->fragment, "HAVE", &f, out))
         return;
     struct cell *c = cell_of(s, m, f);
     const struct fragment *fr = &s->fragments[f];
@@ -216,7 +204,7 @@ void pl_sync_have(struct pl_syncer *s, uint32_t m, const struct pl_msg_got *g, s
 void pl_sync_fetch(struct pl_syncer *s, uint32_t m, const struct pl_msg_fetch *g, struct pl_sync_fxs *out)
 {
     uint32_t f;
-    if (!fragment_local(s, m, g->fragment, "FETCH", &f, out))
+    if (!pl_sync_owned(s, m, g->fragment, "FETCH", &f, out))
         return;
     PL_MARK("syncer.fetch");
     struct cell *c = cell_of(s, m, f);

@@ -2,6 +2,7 @@
  *
  *   syncer.c          memory, dispatch, timers, deadline, views
  *   syncer_session.c  connections, HELLO/JOIN/ATTACH, leases, loss of a learner
+ *   syncer_slots.c    who is known: one slot per identity, and forgetting
  *   syncer_clock.c    reports, the tick, the token clock, leads and strides, when to pull
  *   syncer_push.c     one learner's push of one fragment, until it is held
  *   syncer_round.c    pulls, quorum, grace, merge, store, publish
@@ -221,10 +222,15 @@ void pl_sync_bad_bytes(struct pl_syncer *s, uint32_t conn, const struct pl_error
 void pl_sync_message(struct pl_syncer *s, uint32_t conn, const struct pl_msg *msg, struct pl_sync_fxs *out);
 void pl_sync_close(struct pl_syncer *s, uint32_t conn, enum pl_reason reason, struct pl_sync_fxs *out,
                    const char *format, ...);
+/* The local number of a fragment a message names; false: not ours, the learner is dropped. */
+bool pl_sync_owned(struct pl_syncer *s, uint32_t m, uint32_t number, const char *name, uint32_t *f,
+                   struct pl_sync_fxs *out);
 void pl_sync_lease_expired(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out);
 void pl_sync_greet_expired(struct pl_syncer *s, uint32_t conn, struct pl_sync_fxs *out);
 void pl_sync_drop_learner(struct pl_syncer *s, uint32_t m, enum pl_reason reason, struct pl_sync_fxs *out,
                           const char *format, ...);
+/* Its place in by_identity, or where it would stand. */
+uint32_t pl_sync_place_of(const struct pl_syncer *s, uint64_t identity);
 uint32_t
 pl_sync_slot_for(struct pl_syncer *s, uint64_t identity,
                  struct pl_sync_fxs *out); /* finds or makes; PL_NONE32 when full; out NULL in replay */

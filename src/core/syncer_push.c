@@ -116,16 +116,6 @@ void pl_sync_leave_behind(struct pl_syncer *s, uint32_t m, uint32_t f, struct pl
 
 /* ---- the push ---- */
 
-static bool fragment_known(struct pl_syncer *s, uint32_t m, uint32_t number, const char *message,
-                           struct pl_sync_fxs *out)
-{
-    if (number < s->manifest->fragments.count && s->local_of[number] != PL_NONE32)
-        return true;
-    pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out, "%s.fragment is %u, which shard %u does not own",
-                         message, (unsigned)number, (unsigned)s->shard);
-    return false;
-}
-
 /* Was this round ever asked for? Rounds of the future were not; older ones are only late. How far the clock of an
  * earlier life came is not known. */
 static bool round_past(const struct pl_syncer *s, uint64_t round)
@@ -199,9 +189,9 @@ static void accept_push(struct pl_syncer *s, uint32_t m, uint32_t f, const struc
 
 void pl_sync_push(struct pl_syncer *s, uint32_t m, const struct pl_msg_push *p, struct pl_sync_fxs *out)
 {
-    if (!fragment_known(s, m, p->fragment, "PUSH", out))
+    uint32_t f;
+    if (!pl_sync_owned(s, m, p->fragment, "PUSH", &f, out))
         return;
-    uint32_t f = s->local_of[p->fragment];
     const struct cell *c = cell_of(s, m, f);
     if (c->push == PUSH_NONE || c->round != p->round) {
         late(s, m, p, out);
@@ -217,9 +207,9 @@ void pl_sync_push(struct pl_syncer *s, uint32_t m, const struct pl_msg_push *p, 
 
 void pl_sync_data(struct pl_syncer *s, uint32_t m, const struct pl_msg_data *d, struct pl_sync_fxs *out)
 {
-    if (!fragment_known(s, m, d->fragment, "DATA", out))
+    uint32_t f;
+    if (!pl_sync_owned(s, m, d->fragment, "DATA", &f, out))
         return;
-    uint32_t f = s->local_of[d->fragment];
     struct cell *c = cell_of(s, m, f);
     if (c->push != PUSH_RECEIVING || c->round != d->id)
         return; /* of a push we dropped */
@@ -252,9 +242,9 @@ void pl_sync_data(struct pl_syncer *s, uint32_t m, const struct pl_msg_data *d, 
 
 void pl_sync_skip(struct pl_syncer *s, uint32_t m, const struct pl_msg_skip *k, struct pl_sync_fxs *out)
 {
-    if (!fragment_known(s, m, k->fragment, "SKIP", out))
+    uint32_t f;
+    if (!pl_sync_owned(s, m, k->fragment, "SKIP", &f, out))
         return;
-    uint32_t f = s->local_of[k->fragment];
     struct cell *c = cell_of(s, m, f);
     if (!pl_sync_outstanding(c->push) || c->round != k->round)
         return;

@@ -12,8 +12,6 @@
 #include "base/check.h"
 #include "base/fmt.h"
 
-#include <string.h>
-
 #define GREETING_NS (5 * PL_SEC) /* a peer that says nothing for so long is dropped */
 #define LEASE_NS_MIN (2 * PL_SEC)
 #define LEASE_NS_MAX (600 * PL_SEC)
@@ -173,94 +171,6 @@ void pl_sync_bad_bytes(struct pl_syncer *s, uint32_t conn, const struct pl_error
         pl_sync_close(s, conn, PL_REASON_BAD_FRAME, out, "%s", error->text);
     else
         pl_sync_drop_learner(s, s->conns[conn].learner, PL_REASON_BAD_FRAME, out, "%s", error->text);
-}
-
-/* ---- slots ---- */
-
-/* Where an identity stands, or would stand, in the sorted index. */
-static uint32_t place_of(const struct pl_syncer *s, uint64_t identity)
-{
-    uint32_t lo = 0, hi = s->known;
-    while (lo < hi) {
-        uint32_t mid = lo + (hi - lo) / 2;
-        if (s->learners[s->by_identity[mid]].identity < identity)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
-static bool forgettable(const struct pl_syncer *s, uint32_t m)
-{
-    if (s->learners[m].state != LEARNER_AWAY)
-        return false;
-    for (uint32_t f = 0; f < s->fragment_count; f++)
-        if (cell_of(s, m, f)->push == PUSH_MERGING)
-            return false;
-    return true;
-}
-
-/* Makes room by forgetting the identity that has been away longest. Its tokens stay in the clock; should it come
- * back, its local work is discarded, since nobody remembers what of it was merged. */
-static bool forget_one(struct pl_syncer *s, struct pl_sync_fxs *out)
-{
-    uint32_t oldest = PL_NONE32;
-    for (uint32_t i = 0; i < s->known; i++) {
-        uint32_t m = s->by_identity[i];
-        if (forgettable(s, m) &&
-            (oldest == PL_NONE32 || s->learners[m].heard_ns < s->learners[oldest].heard_ns))
-            oldest = m;
-    }
-    if (oldest == PL_NONE32)
-        return false;
-    PL_MARK("syncer.forget_identity");
-    pl_sync_units_back(s, oldest, out);
-    pl_sync_forget_pushes(s, oldest, out);
-    pl_heap_remove(&s->timers, pl_sync_lease_timer(s, oldest));
-    s->forgot = true;
-    s->forgotten_tokens = pl_add_sat(s->forgotten_tokens, learner_tokens(&s->learners[oldest]));
-    uint32_t at = place_of(s, s->learners[oldest].identity);
-    memmove(&s->by_identity[at], &s->by_identity[at + 1], (s->known - at - 1) * sizeof s->by_identity[0]);
-    s->known--;
-    s->learners[oldest].state = LEARNER_FREE;
-    return true;
-}
-
-static uint32_t free_slot(const struct pl_syncer *s)
-{
-    for (uint32_t m = 0; m < s->learners_max; m++)
-        if (s->learners[m].state == LEARNER_FREE)
-            return m;
-    return PL_NONE32;
-}
-
-uint32_t pl_sync_slot_for(struct pl_syncer *s, uint64_t identity, struct pl_sync_fxs *out)
-{
-    uint32_t at = place_of(s, identity);
-    if (at < s->known && s->learners[s->by_identity[at]].identity == identity)
-        return s->by_identity[at];
-    if (s->known == s->learners_max) {
-        if (!forget_one(s, out))
-            return PL_NONE32;
-        at = place_of(s, identity);
-    }
-    uint32_t m = free_slot(s);
-    pl_assert(m != PL_NONE32);
-    s->learners[m] = (struct learner){.identity = identity,
-                                      .state = LEARNER_AWAY,
-                                      .control = PL_NONE32,
-                                      .bulk = PL_NONE32,
-                                      .unit = PL_NONE64,
-                                      .units = {PL_NONE32, PL_NONE32},
-                                      .stride = 1,
-                                      .heard_ns = s->now};
-    for (uint32_t f = 0; f < s->fragment_count; f++)
-        *cell_of(s, m, f) = (struct cell){.acked = PL_NONE64, .sending = PL_NONE64, .stranger = s->forgot};
-    memmove(&s->by_identity[at + 1], &s->by_identity[at], (s->known - at) * sizeof s->by_identity[0]);
-    s->by_identity[at] = m;
-    s->known++;
-    return m;
 }
 
 /* ---- HELLO ---- */
@@ -452,7 +362,7 @@ static void attached(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out)
 
 static void attach(struct pl_syncer *s, uint32_t conn, const struct pl_msg_attach *a, struct pl_sync_fxs *out)
 {
-    uint32_t at = place_of(s, s->conns[conn].identity);
+    uint32_t at = pl_sync_place_of(s, s->conns[conn].identity);
     uint32_t m = at < s->known ? s->by_identity[at] : PL_NONE32;
     if (m == PL_NONE32 || s->learners[m].identity != s->conns[conn].identity ||
         s->learners[m].control == PL_NONE32) {
@@ -481,6 +391,18 @@ static void attach(struct pl_syncer *s, uint32_t conn, const struct pl_msg_attac
 }
 
 /* ---- messages by connection ---- */
+
+bool pl_sync_owned(struct pl_syncer *s, uint32_t m, uint32_t number, const char *name, uint32_t *f,
+                   struct pl_sync_fxs *out)
+{
+    if (number < s->manifest->fragments.count && s->local_of[number] != PL_NONE32) {
+        *f = s->local_of[number];
+        return true;
+    }
+    pl_sync_drop_learner(s, m, PL_REASON_BAD_MESSAGE, out, "%s.fragment is %u, which shard %u does not own",
+                         name, (unsigned)number, (unsigned)s->shard);
+    return false;
+}
 
 static void wrong_state(struct pl_syncer *s, uint32_t m, const struct pl_msg *msg, const char *expected,
                         struct pl_sync_fxs *out)
