@@ -162,6 +162,9 @@ static void measure_step(struct pl_syncer *s, struct learner *l, const struct pl
         sample = l->step.mean; /* back after an absence: nothing measured yet */
     else
         sample = pl_min64((s->now - l->report_ns) / steps, l->step.mean * STEP_SAMPLE_CLIP);
+    /* An average spoilt by one frozen step recovers in a few: both our measurement and the learner's say so. */
+    if (pl_max64(sample, r->step_ns) < l->step.mean / 4)
+        l->step.mean /= 2;
     pl_average_add(&l->step, pl_clamp64(sample, STEP_NS_MIN, STEP_NS_MAX));
     l->report_ns = s->now;
 }
