@@ -149,24 +149,28 @@ static bool report_plausible(struct pl_syncer *s, uint32_t m, const struct pl_ms
     return true;
 }
 
-/* The shard's own measurement; the learner's word is taken only for the very first step. */
-static void measure_step(struct pl_syncer *s, struct learner *l, const struct pl_msg_report *r)
+/* The shard's own measurement; the learner's word is taken only for the very first step. True when the
+ * average was far too long until now. */
+static bool measure_step(struct pl_syncer *s, struct learner *l, const struct pl_msg_report *r)
 {
     uint64_t steps = r->steps - l->steps;
     uint64_t sample;
     if (steps == 0)
-        return;
+        return false;
     if (l->step.mean == 0)
         sample = r->step_ns;
     else if (l->report_ns == 0)
         sample = l->step.mean; /* back after an absence: nothing measured yet */
     else
         sample = pl_min64((s->now - l->report_ns) / steps, l->step.mean * STEP_SAMPLE_CLIP);
-    /* An average spoilt by one frozen step recovers in a few: both our measurement and the learner's say so. */
-    if (pl_max64(sample, r->step_ns) < l->step.mean / 4)
-        l->step.mean /= 2;
+    /* An average spoilt by one frozen step recovers at once: both our measurement and the learner's say so. */
+    uint64_t longest = pl_max64(sample, r->step_ns);
+    bool spoilt = longest < l->step.mean / 4;
+    if (spoilt)
+        l->step.mean = 2 * longest;
     pl_average_add(&l->step, pl_clamp64(sample, STEP_NS_MIN, STEP_NS_MAX));
     l->report_ns = s->now;
+    return spoilt;
 }
 
 static void count_reporter(struct pl_syncer *s, struct learner *l, uint64_t steps)
@@ -183,7 +187,7 @@ void pl_sync_report(struct pl_syncer *s, uint32_t m, const struct pl_msg_report 
     if (!report_plausible(s, m, r, out))
         return;
     bool first = l->report_ns == 0; /* since it came */
-    measure_step(s, l, r);
+    bool spoilt = measure_step(s, l, r);
     count_reporter(s, l, r->steps - l->steps);
     s->clock_sum = pl_add_sat(s->clock_sum, r->tokens - l->tokens);
     l->steps = r->steps;
@@ -200,7 +204,7 @@ void pl_sync_report(struct pl_syncer *s, uint32_t m, const struct pl_msg_report 
     /* The next tick may be far away because the K-th learner seemed slow; a newcomer, or better measurements, change
      * who is K-th. A few times an interval is often enough. Between ticks it only gets shorter: grace windows that
      * were opened stay within it. */
-    if (s->interval == 0 || (first && l->step.mean < s->interval) ||
+    if (s->interval == 0 || spoilt || (first && l->step.mean < s->interval) ||
         s->now - s->interval_ns >= s->interval / 8) {
         uint64_t before = s->interval;
         pl_sync_update_interval(s);
