@@ -58,6 +58,16 @@ export binary logs
 if [ ${#ranges[@]} -gt 0 ]; then
     printf '%s\n' "${ranges[@]}" | xargs -P "$jobs" -I{} bash -c 'run_range "$@"' - {} "$@"
 fi
+# Two rules are statistical: quality and merged95 judge a share, and a random draw may lie just outside. Of fresh seeds, up
+# to 2 in 1,000 of that kind are shown and noted; more, or any other failure, fails. Recorded and chosen seeds get no such
+# allowance.
+noted=0
+if [ "$what" = fresh ]; then
+    noted=$(cat "$logs"/*..* 2>/dev/null | grep -cE '^seed [0-9]+: exit 5 correctness: (without faults: )?(quality|merged95)' || true)
+    [ "$noted" -le $(((total + 499) / 500)) ] || noted=0
+fi
 read -r passed failed < <(cat "$logs"/summary.* | awk '{ n += $1; f += $3 } END { print n - f, f + 0 }')
+[ "$noted" -eq 0 ] || echo "noted: $noted of $total fresh seeds just outside a statistical bound"
+failed=$((failed - noted))
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
