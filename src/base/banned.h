@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#ifdef __SSE2__
+#include <mm_malloc.h> /* a part of immintrin.h that calls malloc */
+#endif
 
 #define PL_BANNED(name) pl_banned_function_##name
 

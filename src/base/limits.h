@@ -23,6 +23,15 @@ enum {
     PL_SEGMENTS_MAX = 256,      /* journal files in one store */
     PL_SNAPSHOTS_MAX = 16,      /* snapshot files in one store; two are wanted, the others wait for removal */
     PL_SECTIONS_MAX = 64,       /* sections of one snapshot */
+    PL_LAYERS_MAX = 256,        /* layers of a model, up to 11 tensors each */
+    PL_WIDTH_MAX = 65536,       /* width of a model */
+    PL_HEADS_MAX = 1024,        /* attention heads of a layer */
+    PL_HEAD_DIM_MAX = 256,      /* values of one head */
+    PL_HIDDEN_MAX = 1 << 20,    /* hidden width of the feed-forward part */
+    PL_VOCAB_MAX = 1 << 24,     /* tokens of a vocabulary */
+    PL_CONTEXT_MAX = 1 << 20,   /* tokens of one sequence */
+    PL_BATCH_MAX = 1 << 16,     /* sequences of one pass */
+    PL_PASS_TOKENS_MAX = 1 << 24, /* tokens of one pass */
 };
 
 #define PL_CHUNK_BYTES_MIN (16u << 10) /* smaller transfers go as one chunk */
@@ -32,6 +41,9 @@ enum {
 #define PL_RECORD_BYTES_MAX (4 * PL_TRANSFER_BYTES_MAX) /* payload of a journal record */
 #define PL_SECTION_BYTES_MAX (UINT64_C(1) << 50)        /* one section of a snapshot */
 #define PL_STEP_TOKENS_MAX (UINT64_C(1) << 40)          /* tokens one inner step may claim */
+#define PL_PARAMS_MAX (UINT64_C(1) << 40)               /* parameters of one model */
+#define PL_JSON_BYTES_MAX (UINT64_C(256) << 20)         /* a tokenizer.json, or a line of a .jsonl */
+#define PL_DOCUMENT_BYTES_MAX (UINT64_C(1) << 30)       /* text that must be held at once to be cut into tokens */
 #define PL_COUNT_MAX (UINT64_C(1) << 62)                /* steps, tokens, versions: counters of a run */
 
 #define PL_US UINT64_C(1000)
