@@ -1,0 +1,112 @@
+#include "model/engine.h"
+
+#include "base/check.h"
+#include "base/cpu.h"
+#include "model/cpu/cpu_ops.h"
+#include "model/cpu/kernel.h"
+#include "model/cpu/ref.h"
+
+#include <string.h>
+
+/* Slowest first. ref has no kernel. */
+static const struct pl_kernel *const kernels[] = {
+    NULL,
+    &pl_kernel_portable,
+#ifdef __x86_64__
+    &pl_kernel_avx2,
+    &pl_kernel_avx512,
+    &pl_kernel_bf16,
+    &pl_kernel_amx,
+#endif
+};
+enum { KERNELS = sizeof kernels / sizeof kernels[0] };
+
+static const char *kernel_name(uint32_t index)
+{
+    return kernels[index] != NULL ? kernels[index]->name : "ref";
+}
+
+const char *pl_engine_backend_name(uint32_t index, bool *usable)
+{
+    if (index >= KERNELS)
+        return NULL;
+    *usable = kernels[index] == NULL || kernels[index]->level <= pl_cpu_level();
+    return kernel_name(index);
+}
+
+static enum pelago_status choose(const char *name, uint32_t *index, struct pl_error *err)
+{
+    bool usable = false;
+    if (name == NULL) {
+        enum pl_cpu_level level = pl_cpu_level();
+        if (level == PL_CPU_BF16 && !pl_cpu_bf16_is_fast())
+            level = PL_CPU_AVX512;
+        for (uint32_t i = 1; i < KERNELS; i++)
+            if (kernels[i]->level <= level)
+                *index = i;
+        return PELAGO_OK;
+    }
+    for (uint32_t i = 0; i < KERNELS; i++) {
+        if (strcmp(pl_engine_backend_name(i, &usable), name) != 0)
+            continue;
+        if (!usable)
+            return pl_fail(err, PELAGO_UNSUPPORTED, "this machine has no %s; its best back end is %s.", name,
+                           pl_cpu_level_name(pl_cpu_level()));
+        *index = i;
+        return PELAGO_OK;
+    }
+    return pl_fail(err, PELAGO_INVALID,
+                   "there is no back end '%s'; known are ref, portable, avx2, avx512, bf16, amx.", name);
+}
+
+enum pelago_status pl_engine_init(struct pl_engine *e, const struct pl_alloc *alloc, const char *name,
+                                  uint32_t threads, struct pl_error *err)
+{
+    uint32_t index = 0;
+    *e = (struct pl_engine){.alloc = *alloc};
+    PL_TRY(choose(name, &index, err));
+    if (threads == 0)
+        threads = pl_cpu_count();
+    if (threads > PL_POOL_THREADS_MAX)
+        return pl_fail(err, PELAGO_LIMIT, "threads is %u; at most %u are possible.", threads,
+                       (unsigned)PL_POOL_THREADS_MAX);
+    e->name = kernel_name(index);
+    e->kernel = kernels[index];
+    e->ops = e->kernel == NULL ? &pl_ops_ref : pl_cpu_ops(e->kernel);
+    e->pool = pl_pool_new(&e->alloc, threads);
+    if (e->pool == NULL)
+        return pl_fail(err, PELAGO_NOMEM, "%u threads could not be started.", threads);
+    return PELAGO_OK;
+}
+
+void pl_engine_release(struct pl_engine *e)
+{
+    pl_pool_free(e->pool);
+    pl_block_free(&e->scratch, &e->alloc);
+    e->pool = NULL;
+}
+
+bool pl_engine_reserve(struct pl_engine *e, size_t thread_bytes, size_t shared_bytes)
+{
+    thread_bytes = (thread_bytes + 4095) / 4096 * 4096;
+    if (thread_bytes <= e->thread_bytes && shared_bytes <= e->shared_bytes)
+        return !e->out_of_memory;
+    if (thread_bytes > e->thread_bytes)
+        e->thread_bytes = thread_bytes;
+    if (shared_bytes > e->shared_bytes)
+        e->shared_bytes = shared_bytes;
+    pl_block_free(&e->scratch, &e->alloc);
+    if (!pl_block_new(&e->scratch, &e->alloc, e->thread_bytes * pl_pool_threads(e->pool) + e->shared_bytes))
+        e->out_of_memory = true;
+    return !e->out_of_memory;
+}
+
+void *pl_engine_thread_scratch(const struct pl_engine *e, uint32_t thread)
+{
+    return (char *)e->scratch.at + e->thread_bytes * thread;
+}
+
+void *pl_engine_shared_scratch(const struct pl_engine *e)
+{
+    return (char *)e->scratch.at + e->thread_bytes * pl_pool_threads(e->pool);
+}
