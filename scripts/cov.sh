@@ -10,7 +10,7 @@ scripts/build.sh cov
 find build-cov -name '*.gcda' -delete
 code=0
 mkdir -p build-cov/html
-scripts/test.sh cov || code=1
+scripts/test.sh cov unit proto fault || code=1
 BINARY=build-cov/pelago scripts/sim.sh "${COV_SEEDS:-1..40}" || code=1
 gcovr --root . --object-directory build-cov build-cov/src --filter 'src/(wire|core|store)/' \
     --exclude-unreachable-branches --exclude-branches-by-pattern '.*(PL_DEFENSIVE|pl_assert).*' \

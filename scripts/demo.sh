@@ -1,9 +1,20 @@
 #!/bin/bash
-# scripts/demo.sh - a simulated cluster to look at: one round in full, then what breaks and how it comes back.
+# scripts/demo.sh - a small model trained for about a minute, then a simulated cluster: one round in full, what breaks
+# and how it comes back.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 trace=$(mktemp)
-trap 'rm -f "$trace"' EXIT
+work=$(mktemp -d)
+trap 'rm -rf "$trace" "$work"' EXIT
+
+echo "A model of a million parameters learns to read tales, on this machine alone:"
+echo "\$ build/pelago train --model 1m --data builtin:tales --tokens 2M --out run"
+build/pelago train --model 1m --data builtin:tales --tokens "${DEMO_TOKENS:-2M}" --out "$work/run"
+echo
+echo "\$ build/pelago sample run --tokens 120"
+build/pelago sample "$work/run" --tokens 120
+echo
+
 run=(build/pelago sim --seed 7 --learners 4 --shards 1 --fragments 4 --quorum 1 --period 8 --apply 0
     --step 1s --latency 20ms --faults 33 --fault-mean 30s)
 show() { cut -c1-118; }

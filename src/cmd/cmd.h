@@ -7,5 +7,14 @@ enum { PL_EXIT_OK = 0, PL_EXIT_FAILED = 1, PL_EXIT_USAGE = 2 };
 
 /* argv[0] is the subcommand's name. */
 int pl_cmd_sim(int argc, char **argv);
+int pl_cmd_data(int argc, char **argv);
+int pl_cmd_data_tales(int argc, char **argv); /* the part of `data` that is in cmd_tales.c */
+int pl_cmd_export(int argc, char **argv);
+int pl_cmd_import(int argc, char **argv);
+int pl_cmd_inspect(int argc, char **argv);
+int pl_cmd_train(int argc, char **argv);
+int pl_cmd_eval(int argc, char **argv);
+int pl_cmd_sample(int argc, char **argv);
+int pl_cmd_bench(int argc, char **argv);
 
 #endif

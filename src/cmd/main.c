@@ -26,7 +26,15 @@ static int cmd_version(int argc, char **argv)
 }
 
 static const struct command commands[] = {
+    {"train", pl_cmd_train, "train a model on this machine; pelago train --help says more"},
+    {"eval", pl_cmd_eval, "the loss of a model, and its score on multiple choice"},
+    {"sample", pl_cmd_sample, "text that a model goes on with"},
     {"sim", pl_cmd_sim, "the protocol in a simulated world, by seed; pelago sim --help says more"},
+    {"data", pl_cmd_data, "tokenizers and token files"},
+    {"export", pl_cmd_export, "a checkpoint as a Hugging Face folder"},
+    {"import", pl_cmd_import, "a Hugging Face folder as a checkpoint"},
+    {"inspect", pl_cmd_inspect, "what a checkpoint or a safetensors file holds, and whether it is whole"},
+    {"bench", pl_cmd_bench, "how fast this machine is"},
     {"version", cmd_version, "which pelago this is"},
     {"help", cmd_help, "this page"},
 };

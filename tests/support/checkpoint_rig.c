@@ -18,7 +18,7 @@ static void add_span(struct rig *r, const char *kind, const struct pl_tensor *t,
     r->spans[r->span_count++] = (struct pl_named_span){name, t->rows, t->cols, block + t->offset};
 }
 
-void rig_init(struct rig *r)
+void ckrig_init(struct rig *r)
 {
     memset(r, 0, sizeof *r);
     counting_alloc_init(&r->memory);
@@ -46,7 +46,7 @@ void rig_init(struct rig *r)
     memcpy(r->fields, fields, sizeof fields);
 }
 
-void rig_release(struct rig *r)
+void ckrig_release(struct rig *r)
 {
     pl_tensors_release(&r->tensors, &r->memory.alloc);
     free(r->params);
@@ -55,7 +55,7 @@ void rig_release(struct rig *r)
     assert_int_equal(r->memory.bytes, 0);
 }
 
-void rig_clear(struct rig *r)
+void ckrig_clear(struct rig *r)
 {
     size_t bytes = (size_t)r->tensors.floats * sizeof(float);
     memset(r->params, 0, bytes);
@@ -75,9 +75,9 @@ static float value_of(uint64_t stamp, uint64_t block, uint64_t i)
     return (float)((double)pl_prng_below(&prng, 1u << 30) / (1u << 28) - 2);
 }
 
-void rig_set(struct rig *r, uint64_t stamp)
+void ckrig_set(struct rig *r, uint64_t stamp)
 {
-    rig_clear(r);
+    ckrig_clear(r);
     for (uint32_t k = 0; k < r->tensors.count; k++) {
         const struct pl_tensor *t = &r->tensors.at[k];
         for (uint64_t i = t->offset; i < t->offset + (uint64_t)t->rows * t->cols; i++) {
@@ -104,12 +104,12 @@ void rig_set(struct rig *r, uint64_t stamp)
                                            .tokenizer = {r->tokenizer, strlen(r->tokenizer)}};
 }
 
-void rig_check(const struct rig *r, uint64_t stamp)
+void ckrig_check(const struct rig *r, uint64_t stamp)
 {
     struct rig *want = calloc(1, sizeof *want);
     size_t bytes = (size_t)r->tensors.floats * sizeof(float);
-    rig_init(want);
-    rig_set(want, stamp);
+    ckrig_init(want);
+    ckrig_set(want, stamp);
     assert_memory_equal(r->params, want->params, bytes);
     assert_memory_equal(r->m, want->m, bytes);
     assert_memory_equal(r->v, want->v, bytes);
@@ -117,11 +117,11 @@ void rig_check(const struct rig *r, uint64_t stamp)
     assert_true(r->loss == want->loss && r->best == want->best && r->muon == want->muon);
     assert_string_equal(r->data, want->data);
     assert_string_equal(r->tokenizer, want->tokenizer);
-    rig_release(want);
+    ckrig_release(want);
     free(want);
 }
 
-enum pelago_status rig_save(struct rig *r, struct pl_dir dir, uint64_t step, uint32_t keep)
+enum pelago_status ckrig_save(struct rig *r, struct pl_dir dir, uint64_t step, uint32_t keep)
 {
     r->error.text[0] = '\0';
     return pl_checkpoint_save(dir, &r->memory.alloc, step, &r->checkpoint, keep, &r->error);
@@ -146,10 +146,10 @@ static enum pelago_status read_all(struct rig *r, struct pl_checkpoint_reader *c
     return read_tokenizer(r, c);
 }
 
-enum pelago_status rig_load(struct rig *r, struct pl_dir dir, uint64_t step, uint64_t *found)
+enum pelago_status ckrig_load(struct rig *r, struct pl_dir dir, uint64_t step, uint64_t *found)
 {
     struct pl_checkpoint_reader *c;
-    rig_clear(r);
+    ckrig_clear(r);
     r->error.text[0] = '\0';
     PL_TRY(pl_checkpoint_open(&c, dir, &r->memory.alloc, step, &r->error));
     *found = pl_checkpoint_step(c);

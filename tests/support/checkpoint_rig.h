@@ -1,6 +1,6 @@
 /* tests/support/checkpoint_rig.h - a tiny training run whose every value follows from a stamp.
  *
- * rig_set gives parameters, moments and fields the values of a stamp; rig_check tells whether all of them have it.
+ * ckrig_set gives parameters, moments and fields the values of a stamp; ckrig_check tells whether all of them have it.
  */
 #ifndef PL_TESTS_CHECKPOINT_RIG_H
 #define PL_TESTS_CHECKPOINT_RIG_H
@@ -30,15 +30,15 @@ struct rig {
     struct pl_error error;
 };
 
-void rig_init(struct rig *r);
-void rig_release(struct rig *r);
-void rig_set(struct rig *r, uint64_t stamp);
-/* Fails the test unless everything is as rig_set(stamp) made it. */
-void rig_check(const struct rig *r, uint64_t stamp);
-void rig_clear(struct rig *r); /* zeros everywhere */
+void ckrig_init(struct rig *r);
+void ckrig_release(struct rig *r);
+void ckrig_set(struct rig *r, uint64_t stamp);
+/* Fails the test unless everything is as ckrig_set(stamp) made it. */
+void ckrig_check(const struct rig *r, uint64_t stamp);
+void ckrig_clear(struct rig *r); /* zeros everywhere */
 
-enum pelago_status rig_save(struct rig *r, struct pl_dir dir, uint64_t step, uint32_t keep);
+enum pelago_status ckrig_save(struct rig *r, struct pl_dir dir, uint64_t step, uint32_t keep);
 /* Loads the checkpoint of that step (PL_NONE64: the newest), all parts of it, and says which it was. */
-enum pelago_status rig_load(struct rig *r, struct pl_dir dir, uint64_t step, uint64_t *found);
+enum pelago_status ckrig_load(struct rig *r, struct pl_dir dir, uint64_t step, uint64_t *found);
 
 #endif

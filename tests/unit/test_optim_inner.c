@@ -190,12 +190,14 @@ static void test_a_bad_gradient_changes_nothing(void **state)
     struct pl_inner_report report;
     rig_init(&k, test_seed(), 2);
     assert_int_equal(rig_step(&k, &report), PELAGO_OK);
-    size_t bytes = FLOATS * sizeof *k.p, state_bytes = (size_t)k.inner.owned_bytes;
+    const struct pl_block *owned = &k.inner.owned;
+    size_t bytes = FLOATS * sizeof *k.p;
+    size_t state_bytes = owned->owned_bytes - (size_t)((char *)owned->at - (char *)owned->owned);
     float *p = malloc(bytes);
     void *moments = malloc(state_bytes);
     assert_true(p != NULL && moments != NULL);
     memcpy(p, k.p, bytes);
-    memcpy(moments, k.inner.owned, state_bytes);
+    memcpy(moments, owned->at, state_bytes);
     for (uint32_t i = 0; i < GROUPS; i++) {
         size_t at = (size_t)(table[i].offset + pl_prng_below(&k.r, (uint64_t)table[i].rows * table[i].cols));
         float good = k.g[at];
@@ -206,7 +208,7 @@ static void test_a_bad_gradient_changes_nothing(void **state)
         k.g[at] = good;
     }
     assert_memory_equal(k.p, p, bytes);
-    assert_memory_equal(k.inner.owned, moments, state_bytes);
+    assert_memory_equal(owned->at, moments, state_bytes);
     assert_int_equal(k.inner.step, 1);
     free(p);
     free(moments);
@@ -364,7 +366,7 @@ static void test_memory_runs_out(void **state)
     assert_int_equal(pl_inner_bytes(&inner), scarce.held);
     /* m for all, v for AdamW's alone */
     size_t adamw = (size_t)(VOCAB * WIDTH + 208 + 40 * WIDTH), scratch = 2 * 96 * WIDTH + 2 * 96 * 96;
-    assert_int_equal(inner.owned_bytes, (FLOATS + adamw + scratch) * sizeof(float) + 64);
+    assert_in_range(inner.owned.owned_bytes - (FLOATS + adamw + scratch) * sizeof(float), 0, 256);
     pl_inner_release(&inner);
     assert_int_equal(scarce.held, 0);
     pl_pool_free(pool);

@@ -31,6 +31,7 @@ struct product {
     const float *base;
     uint32_t depth, depth_blocks, depth_block; /* k rounded up, in equal blocks of at most kernel->k_block */
     uint32_t chunk_rows, chunk_panels, row_chunks;
+    bool direct; /* sums are made where they belong: floats, whole blocks and panels */
 };
 
 static uint32_t chunks(uint32_t all, uint32_t chunk)
@@ -74,6 +75,8 @@ static void cut(struct product *p)
             break;
     }
     p->row_chunks = chunks(p->m, p->chunk_rows);
+    p->direct = (p->kind == PL_OUT_F32 || (p->kind == PL_OUT_ACT && p->kernel->act_bytes == sizeof(float))) &&
+                p->n % PL_PANEL == 0 && p->m % p->kernel->m_step == 0;
     p->chunk_panels = chunks(panels, chunks(panels, p->chunk_panels)); /* equal shares */
 }
 
@@ -129,6 +132,10 @@ static void product_block(const struct product *p, uint32_t row, uint32_t panel0
                        .panels = pl_min32(p->chunk_panels, chunks(p->n, PL_PANEL) - panel0),
                        .k = pl_min32(p->depth_block, p->depth - k),
                        .accumulate = block > 0};
+    if (p->direct) {
+        mm.c = (float *)(void *)p->out + row * p->out_ld + (size_t)panel0 * PL_PANEL;
+        mm.c_ld = p->out_ld;
+    }
     if (p->depth != p->k) {
         a = pad_left(p, a, rows, padded);
         mm.a_ld = p->depth;
@@ -136,7 +143,7 @@ static void product_block(const struct product *p, uint32_t row, uint32_t panel0
     mm.a = a + (size_t)k * kernel->act_bytes;
     mm.b = p->b + panel0 * p->b_stride + (size_t)k * PL_PANEL * kernel->act_bytes;
     kernel->mm(&mm);
-    if (block + 1 == p->depth_blocks)
+    if (!p->direct && block + 1 == p->depth_blocks)
         store(p, sums, mm.c_ld, row, rows, panel0 * PL_PANEL);
 }
 

@@ -1,0 +1,244 @@
+/* cmd/options.c - see options.h. */
+#include "cmd/options.h"
+
+#include "base/check.h"
+#include "cmd/cmd.h"
+#include "cmd/text.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- problems ---- */
+
+int pl_usage_error(const char *command, const char *format, ...)
+{
+    va_list args;
+    fprintf(stderr, "pelago %s: ", command);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputs(".\n", stderr);
+    return PL_EXIT_USAGE;
+}
+
+int pl_failure(const char *command, const struct pl_error *err)
+{
+    char text[sizeof err->text];
+    memcpy(text, err->text, sizeof text);
+    pl_text_clean(text);
+    size_t len = strlen(text);
+    fprintf(stderr, "pelago %s: %s%s\n", command, text, len > 0 && text[len - 1] == '.' ? "" : ".");
+    return PL_EXIT_FAILED;
+}
+
+/* ---- values ---- */
+
+/* "5k", "1.5M": as many digits after the point as keep the count whole. */
+static bool read_count(const char *text, uint64_t *out)
+{
+    static const struct {
+        char letter;
+        uint64_t unit;
+    } units[] = {{'k', 1000}, {'M', 1000000}, {'G', 1000000000}};
+    char digits[32];
+    size_t len = strspn(text, "0123456789."), whole = strcspn(text, ".");
+    uint64_t unit = 1, after = 0;
+    if (len == 0 || len >= sizeof digits || whole == 0)
+        return false;
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
+        if (text[len] == units[i].letter && text[len + 1] == '\0')
+            unit = units[i].unit;
+    if (text[len] != '\0' && unit == 1)
+        return false;
+    memcpy(digits, text, len);
+    digits[len] = '\0';
+    if (whole < len) {
+        after = len - whole - 1;
+        memmove(digits + whole, digits + whole + 1, after + 1);
+        if (after == 0)
+            return false;
+    }
+    if (!pl_text_number(digits, out))
+        return false;
+    for (; after > 0; after--) {
+        if (unit == 1)
+            return false;
+        unit /= 10;
+    }
+    return !__builtin_mul_overflow(*out, unit, out);
+}
+
+static bool read_float(const char *text, double *out)
+{
+    char *end;
+    if (strspn(text, "+-.0123456789eE") != strlen(text))
+        return false;
+    *out = strtod(text, &end);
+    return end != text && *end == '\0' && isfinite(*out);
+}
+
+static bool read_whole(enum pl_option_kind kind, const char *text, uint64_t *out)
+{
+    if (kind == PL_OPTION_COUNT)
+        return read_count(text, out);
+    if (kind == PL_OPTION_TIME)
+        return pl_text_time(text, out);
+    return pl_text_number(text, out) && (kind == PL_OPTION_U64 || *out <= UINT32_MAX);
+}
+
+static const char *expectation(enum pl_option_kind kind)
+{
+    if (kind == PL_OPTION_COUNT)
+        return "a count such as 4096, 5k or 1.5M";
+    if (kind == PL_OPTION_TIME)
+        return "a time such as 250ms or 2s";
+    if (kind == PL_OPTION_FLOAT)
+        return "a number such as 0.1 or 3e-4";
+    return "a whole number";
+}
+
+static int bad_value(const char *command, const struct pl_option *option, const char *value)
+{
+    return pl_usage_error(command, "--%s is '%s', expected %s", option->name, pl_text_clip(value).at,
+                          expectation(option->kind));
+}
+
+static struct pl_text text_of_whole(enum pl_option_kind kind, uint64_t v)
+{
+    struct pl_text t;
+    if (kind == PL_OPTION_TIME)
+        return pl_text_of_time(v);
+    (void)snprintf(t.at, sizeof t.at, "%" PRIu64, v);
+    return t;
+}
+
+static int set_whole(const char *command, const struct pl_option *option, const char *value)
+{
+    uint64_t v;
+    if (!read_whole(option->kind, value, &v))
+        return bad_value(command, option, value);
+    if (v < option->min || (option->max > 0 && v > option->max)) {
+        struct pl_text min = text_of_whole(option->kind, option->min);
+        struct pl_text max = text_of_whole(option->kind, option->max);
+        return pl_usage_error(command, "--%s is %s, expected %s%s%s%s", option->name, pl_text_clip(value).at,
+                              option->max > 0 ? "" : "at least ", min.at, option->max > 0 ? " to " : "",
+                              option->max > 0 ? max.at : "");
+    }
+    if (option->kind == PL_OPTION_U32)
+        *(uint32_t *)option->into = (uint32_t)v;
+    else
+        *(uint64_t *)option->into = v;
+    return PL_EXIT_OK;
+}
+
+static int set_value(const char *command, const struct pl_option *option, const char *value)
+{
+    if (value == NULL || value[0] == '\0')
+        return pl_usage_error(command, "--%s needs a value", option->name);
+    switch (option->kind) {
+    case PL_OPTION_TEXT:
+        *(const char **)option->into = value;
+        return PL_EXIT_OK;
+    case PL_OPTION_FLOAT:
+        if (!read_float(value, option->into))
+            return bad_value(command, option, value);
+        return PL_EXIT_OK;
+    case PL_OPTION_U32:
+    case PL_OPTION_U64:
+    case PL_OPTION_COUNT:
+    case PL_OPTION_TIME:
+        return set_whole(command, option, value);
+    case PL_OPTION_FLAG:
+        break;
+    }
+    pl_assert_failed("an option with a value has a kind", __FILE__, __LINE__);
+}
+
+/* ---- the command line ---- */
+
+static const struct pl_option *find_option(const struct pl_options *o, const char *name, size_t len)
+{
+    for (uint32_t i = 0; i < o->count; i++)
+        if (strlen(o->table[i].name) == len && strncmp(o->table[i].name, name, len) == 0)
+            return &o->table[i];
+    return NULL;
+}
+
+/* One word that begins with a dash, and the one after it (NULL at the end). *took: that one was its value. 0, or the exit
+ * code after saying what is wrong. */
+static int set_option(const struct pl_options *o, const char *word, const char *next, bool *took)
+{
+    bool is_long = word[1] == '-';
+    const char *name = word + (is_long ? 2 : 1);
+    size_t len = strcspn(name, "=");
+    const char *joined = name[len] == '=' ? name + len + 1 : NULL;
+    const struct pl_option *option = is_long ? find_option(o, name, len) : NULL;
+    *took = false;
+    if (option == NULL)
+        return pl_usage_error(o->command, "there is no option %s; see pelago %s --help",
+                              pl_text_clip(word).at, o->command);
+    pl_assert((option->value == NULL) == (option->kind == PL_OPTION_FLAG));
+    if (option->kind != PL_OPTION_FLAG) {
+        *took = joined == NULL;
+        return set_value(o->command, option, joined != NULL ? joined : next);
+    }
+    if (joined != NULL)
+        return pl_usage_error(o->command, "--%s takes no value", option->name);
+    *(bool *)option->into = true;
+    return PL_EXIT_OK;
+}
+
+/* Help is asked for anywhere before "--", whatever else is wrong. */
+static bool asks_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    return false;
+}
+
+bool pl_options_parse(const struct pl_options *o, int argc, char **argv, struct pl_words *words,
+                      int *exit_code)
+{
+    bool only_words = false;
+    *words = (struct pl_words){argv + (argc > 0 ? 1 : 0), 0};
+    *exit_code = PL_EXIT_OK;
+    if (asks_help(argc, argv)) {
+        pl_options_help(o);
+        return false;
+    }
+    for (int i = 1; i < argc; i++) {
+        char *word = argv[i];
+        bool took;
+        if (!only_words && strcmp(word, "--") == 0) {
+            only_words = true;
+            continue;
+        }
+        if (only_words || word[0] != '-' || word[1] == '\0') {
+            words->at[words->count++] = word;
+            continue;
+        }
+        *exit_code = set_option(o, word, i + 1 < argc ? argv[i + 1] : NULL, &took);
+        if (*exit_code != PL_EXIT_OK)
+            return false;
+        i += took ? 1 : 0;
+    }
+    return true;
+}
+
+void pl_options_help(const struct pl_options *o)
+{
+    printf("usage: pelago %s %s\n\n%s\n\n", o->command, o->usage, o->about);
+    for (uint32_t i = 0; i < o->count; i++) {
+        const struct pl_option *option = &o->table[i];
+        char left[64];
+        (void)snprintf(left, sizeof left, "--%s%s%s", option->name, option->value != NULL ? " " : "",
+                       option->value != NULL ? option->value : "");
+        printf("  %-22s %s\n", left, option->help);
+    }
+    printf("  %-22s %s\n", "-h, --help", "this page");
+}

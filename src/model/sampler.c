@@ -1,0 +1,263 @@
+/* model/sampler.c - see sampler.h.
+ *
+ * With fifty thousand tokens a sort would take as long as a good part of the model's pass, so nothing is sorted: the
+ * candidates are split around one of them, as quicksort does, and only the side in which the limit lies is split again.
+ */
+#include "model/sampler.h"
+
+#include "base/check.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+enum pelago_status pl_sampler_options_check(const struct pl_sampler_options *o, struct pl_error *err)
+{
+    if (!(o->temperature == 0 || (o->temperature >= 0.01 && o->temperature <= 100)))
+        return pl_fail(err, PELAGO_INVALID,
+                       "the temperature must be 0 (always the likeliest) or from 0.01 to 100");
+    if (!(o->top_p >= 0 && o->top_p <= 1))
+        return pl_fail(err, PELAGO_INVALID, "top-p must be from 0 to 1");
+    if (!(o->min_p >= 0 && o->min_p <= 1))
+        return pl_fail(err, PELAGO_INVALID, "min-p must be from 0 to 1");
+    return PELAGO_OK;
+}
+
+enum pelago_status pl_sampler_init(struct pl_sampler *s, const struct pl_alloc *alloc, uint32_t vocab,
+                                   const struct pl_sampler_options *options, struct pl_error *err)
+{
+    pl_assert(vocab > 0);
+    *s = (struct pl_sampler){.alloc = *alloc, .options = *options, .vocab = vocab};
+    PL_TRY(pl_sampler_options_check(options, err));
+    s->weights = pl_alloc_zero(alloc, vocab, sizeof *s->weights);
+    s->candidates = pl_alloc_zero(alloc, vocab, sizeof *s->candidates);
+    if (s->weights == NULL || s->candidates == NULL) {
+        pl_sampler_release(s);
+        return pl_fail(err, PELAGO_NOMEM, "there is no memory for %u candidates", vocab);
+    }
+    pl_sampler_seed(s, 0, 0);
+    return PELAGO_OK;
+}
+
+void pl_sampler_release(struct pl_sampler *s)
+{
+    pl_alloc_free(&s->alloc, s->weights, s->vocab * sizeof *s->weights);
+    pl_alloc_free(&s->alloc, s->candidates, s->vocab * sizeof *s->candidates);
+    s->weights = NULL;
+    s->candidates = NULL;
+}
+
+void pl_sampler_seed(struct pl_sampler *s, uint64_t seed, uint64_t stream)
+{
+    pl_prng_seed(&s->random, seed, stream);
+}
+
+/* Uniform in [0, 1). */
+static double unit(struct pl_prng *r)
+{
+    return (double)(pl_prng_next(r) >> 11) * 0x1p-53;
+}
+
+/* The greatest; false where one is NaN or plus infinity, or none is above minus infinity. */
+static bool find_max(const float *logits, uint32_t count, float *max)
+{
+    float top = -INFINITY;
+    uint32_t bad = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        bad |= logits[i] <= FLT_MAX ? 0u : 1u;
+        top = logits[i] > top ? logits[i] : top;
+    }
+    *max = top;
+    return bad == 0 && top >= -FLT_MAX;
+}
+
+/* e^x for x <= 0, relative error below 1e-5, 0 below -87; without a branch or a call, so that the compiler makes vectors of it. x is
+ * n ln 2 + r with n the nearest whole number, and 2^n goes straight into the exponent. */
+static inline float exp_negative(float x)
+{
+    float y = x > -87.0f ? x : -87.0f;
+    int32_t n = (int32_t)(y * 1.44269504f - 0.5f);
+    float r = y - (float)n * 0.693147182f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    int32_t bits = (n + 127) << 23;
+    float power;
+    memcpy(&power, &bits, sizeof power);
+    return x > -87.0f ? p * power : 0.0f;
+}
+
+/* Weights of all tokens, the greatest 1; returns their sum. */
+static double fill_weights(float *weights, const float *logits, uint32_t count, float max, float by)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < count; i++)
+        weights[i] = exp_negative((logits[i] - max) * by);
+    for (uint32_t i = 0; i < count; i++)
+        sum += (double)weights[i];
+    return sum;
+}
+
+static uint32_t pick_greatest(const float *logits, uint32_t count, float max)
+{
+    uint32_t i = 0;
+    while (i + 1 < count && logits[i] != max)
+        i++;
+    return i;
+}
+
+/* ---- choosing the likeliest without sorting ---- */
+
+static bool is_likelier(struct pl_candidate a, struct pl_candidate b)
+{
+    return a.weight > b.weight || (a.weight == b.weight && a.id < b.id);
+}
+
+static void swap(struct pl_candidate *c, uint32_t i, uint32_t j)
+{
+    struct pl_candidate t = c[i];
+    c[i] = c[j];
+    c[j] = t;
+}
+
+/* Puts the middle one of three at lo. */
+static void choose_pivot(struct pl_candidate *c, uint32_t lo, uint32_t hi)
+{
+    uint32_t a = lo, b = lo + (hi - lo) / 2, d = hi - 1;
+    if (is_likelier(c[b], c[a]))
+        swap(c, a, b);
+    if (is_likelier(c[d], c[b]))
+        swap(c, b, d);
+    if (is_likelier(c[b], c[a]))
+        swap(c, a, b);
+    swap(c, lo, b);
+}
+
+/* Puts those of [lo, hi) that are likelier than the pivot in front of it; returns where it is, and their sum. */
+static uint32_t split(struct pl_candidate *c, uint32_t lo, uint32_t hi, double *sum)
+{
+    choose_pivot(c, lo, hi);
+    struct pl_candidate pivot = c[lo];
+    uint32_t end = lo;
+    *sum = 0;
+    for (uint32_t i = lo + 1; i < hi; i++) {
+        struct pl_candidate x = c[i];
+        if (!is_likelier(x, pivot))
+            continue;
+        *sum += (double)x.weight;
+        end++;
+        c[i] = c[end];
+        c[end] = x;
+    }
+    swap(c, lo, end);
+    return end;
+}
+
+/* Moves the likeliest to the front, as few as are `count` or weigh `mass` (both above 0), or all. Returns how many. */
+static uint32_t keep_likeliest(struct pl_candidate *c, uint32_t n, uint32_t count, double mass)
+{
+    uint32_t lo = 0, hi = n;
+    double kept = 0, sum;
+    while (lo < hi) { /* those before lo stay and are too few, those up to hi are enough or all */
+        uint32_t pivot = split(c, lo, hi, &sum);
+        if (pivot >= count || kept + sum >= mass) {
+            hi = pivot;
+            continue;
+        }
+        kept += sum + (double)c[pivot].weight;
+        lo = pivot + 1;
+        if (lo >= count || kept >= mass)
+            return lo;
+    }
+    return lo;
+}
+
+/* ---- drawing ---- */
+
+static uint32_t draw_from_all(struct pl_sampler *s, double sum)
+{
+    double at = unit(&s->random) * sum;
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < s->vocab; i++) {
+        if (s->weights[i] <= 0)
+            continue;
+        last = i;
+        at -= (double)s->weights[i];
+        if (at < 0)
+            break;
+    }
+    return last;
+}
+
+static double sum_of(const struct pl_candidate *c, uint32_t n)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += (double)c[i].weight;
+    return sum;
+}
+
+static uint32_t draw(struct pl_prng *random, const struct pl_candidate *c, uint32_t n)
+{
+    double at = unit(random) * sum_of(c, n);
+    uint32_t i = 0;
+    for (; i + 1 < n; i++) {
+        at -= (double)c[i].weight;
+        if (at < 0)
+            break;
+    }
+    return c[i].id;
+}
+
+/* Candidates are the tokens that may be among the likeliest at all: with top_p alone those that weigh less than their
+ * share of what may be left out cannot be, and they are most of them. */
+static uint32_t fill_candidates(struct pl_sampler *s, double sum)
+{
+    const struct pl_sampler_options *o = &s->options;
+    float least = FLT_MIN;
+    uint32_t n = 0;
+    if (o->top_k == 0)
+        least = fmaxf(least, (float)((1 - o->top_p) * 0.999 * sum / s->vocab));
+    for (uint32_t i = 0; i < s->vocab; i++) {
+        s->candidates[n] = (struct pl_candidate){s->weights[i], i};
+        n += s->weights[i] >= least;
+    }
+    return n;
+}
+
+static uint32_t drop_below(struct pl_candidate *c, uint32_t n, float least)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (c[i].weight >= least)
+            c[kept++] = c[i];
+    return kept;
+}
+
+uint32_t pl_sampler_pick(struct pl_sampler *s, const float *logits)
+{
+    const struct pl_sampler_options *o = &s->options;
+    float max;
+    if (!find_max(logits, s->vocab, &max))
+        return PL_NONE32;
+    if (o->temperature == 0)
+        return pick_greatest(logits, s->vocab, max);
+    double sum = fill_weights(s->weights, logits, s->vocab, max, (float)(1 / o->temperature));
+    if (o->top_k == 0 && o->top_p >= 1 && o->min_p <= 0)
+        return draw_from_all(s, sum);
+    uint32_t n = fill_candidates(s, sum);
+    if (o->top_k > 0) {
+        n = keep_likeliest(s->candidates, n, o->top_k, INFINITY);
+        sum = sum_of(s->candidates, n);
+    }
+    if (o->top_p < 1)
+        n = keep_likeliest(s->candidates, n, PL_NONE32, fmax(o->top_p * sum, DBL_MIN));
+    if (o->min_p > 0)
+        n = drop_below(s->candidates, n, (float)o->min_p);
+    pl_assert(n > 0);
+    return draw(&s->random, s->candidates, n);
+}

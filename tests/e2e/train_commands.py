@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+"""train_commands.py PELAGO - train, eval and bench as a person uses them.
+
+A run that is interrupted by a signal and resumed ends with the very bytes of one that was not; wrong input is one
+sentence with exit code 1 or 2 and leaves nothing behind; a full disk costs the save and nothing else. Needs nothing but
+python3; the full disk is a small tmpfs where this user may mount one, else a limit on the size of files.
+"""
+import json
+import os
+import pty
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+PELAGO = str(Path(sys.argv[1]).resolve())
+TINY = "--layers 2 --width 32 --heads 2 --context 64 --tokenizer byte --batch 2 --seq 32 --eval-tokens 500".split()
+
+
+def run(*words, code=0, **options):
+    """stdout and stderr of a command that must leave with this code."""
+    done = subprocess.run([PELAGO, *map(str, words)], capture_output=True, text=True, timeout=250, **options)
+    assert done.returncode == code, f"{words}: left with {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout, done.stderr
+
+
+def refused(sentence, *words, code=1):
+    """A failing command says this, in one line, and changes nothing around it."""
+    before = sorted(temp.rglob("*"))
+    err = run(*words, code=code)[1]
+    assert sentence in err and err.count("\n") == 1 and err.endswith(".\n"), f"{words}: {err}"
+    assert sorted(temp.rglob("*")) == before, f"{words} left something behind"
+
+
+def start(*words):
+    return subprocess.Popen([PELAGO, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_steps(process, log, count):
+    while not log.exists() or len(log.read_text().splitlines()) < count:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+
+def files(folder, *names):
+    return {p.name: p.read_bytes() for p in Path(folder).iterdir() if p.name.split("-")[0] in names}
+
+
+# ---- a run, interrupted and not ----
+
+def interruptions():
+    words = ["train", *TINY, "--steps", 400, "--threads"]
+    out = run(*words, 2, "--out", temp / "straight")[0]
+    assert "400 steps of 64" in out and "validation: loss" in out and "the floor" in out and "it says" in out, out
+    expected = files(temp / "straight", "model", "optimizer", "tokenizer")
+    assert len(expected) == 3
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
+        folder, log = temp / f"cut{code}", temp / f"log{code}"
+        process = start(*words, 2, "--out", folder, "--log", log)
+        wait_for_steps(process, log, 20)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == code and err == "", (process.returncode, err)
+        assert f"to go on: pelago train --resume --out {folder}" in out, out
+        cut = json.loads(log.read_text().splitlines()[-1])["step"]
+        assert 20 <= cut < 400
+        out = run("train", "--resume", "--out", folder, "--threads", 1, "--log", log)[0]
+        assert f"going on after step {cut}" in out, out
+        assert files(folder, "model", "optimizer", "tokenizer").items() >= expected.items(), "other bytes"
+        steps = [json.loads(line) for line in log.read_text().splitlines()]
+        assert [s["step"] for s in steps if "loss" in s] == list(range(1, 401))
+        assert steps[-1]["valid_loss"] < steps[0]["loss"]
+    refused("holds a run of 400 steps: --resume goes on with it", "train", *TINY, "--out", temp / "straight")
+    for option in (["--width", 64], ["--model", "1m"], ["--seed", 5], ["--seq", 16], ["--optimizer", "muon"]):
+        refused("cannot be changed by --resume", "train", "--resume", "--out", temp / "straight", *option)
+    longer = run("train", "--resume", "--out", temp / "straight", "--steps", 410, "--quiet")[0]
+    assert longer.startswith("validation: loss") and longer.count("\n") == 2, longer
+    assert (temp / "straight" / "state-00000410.json").exists()
+
+
+def second_signal():
+    """Ends a step of a minute at once; nothing was saved, so no folder is left."""
+    process = start("train", *TINY, "--batch", 256, "--accumulate", 1000, "--steps", 2, "--out", temp / "gone")
+    while "steps of" not in process.stdout.readline():
+        assert process.poll() is None
+    begin = time.monotonic()
+    while process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+    assert process.returncode in (130, -signal.SIGINT) and time.monotonic() - begin < 20
+    assert not list((temp / "gone").glob("*"))
+
+
+def without_folder():
+    out = run("train", *TINY, "--steps", 3, "--optimizer", "muon", "--schedule", "wsd", "--untied", "--qk-norm",
+              "--recompute", "--kv-heads", 1, "--z-loss", 1e-4, "--accumulate", 2)[0]
+    assert "not saved (no --out)" in out and "muon" in out, out
+
+
+def live_line():
+    """On a terminal one line is drawn again and again."""
+    main, child = pty.openpty()
+    process = subprocess.Popen([PELAGO, "train", *TINY, "--steps", "2000"], stdout=child, stderr=subprocess.PIPE)
+    os.close(child)
+    seen = b""
+    while b"\x1b[K" not in seen:
+        seen += os.read(main, 4096)
+    process.send_signal(signal.SIGINT)
+    try:
+        while part := os.read(main, 4096):
+            seen += part
+    except OSError:  # the other end is closed
+        pass
+    assert process.wait() == 130 and b"tokens/s" in seen and b"% of peak" in seen and b"\rstep" in seen, seen
+
+
+# ---- evaluation and benchmark ----
+
+def evaluations():
+    out = run("eval", temp / "straight", "--data", "builtin:tales", "--tokens", 500, "--seq", 32, "--json")[0]
+    report = json.loads(out)
+    printed = run("train", "--resume", "--out", temp / "straight", "--quiet")[0]
+    assert abs(report["loss"] - float(printed.split()[2])) < 0.01, (report, printed)
+    assert report["floor_loss"] < report["loss"] and report["bits_per_byte"] > report["floor_bits_per_byte"]
+    choices = temp / "choices.txt"
+    choices.write_text("0 2\nThe miller\t went home.\nThe miller\t@@@@@@@@@@@\n" * 3 + "0 1\nOnce\t upon\n")
+    text = run("eval", temp / "straight", "--choices", choices)[0]
+    assert "accuracy 100.00% by likelihood" in text and "3 questions" in text and "1 endings" in text, text
+    limited = json.loads(run("eval", temp / "straight", "--choices", choices, "--limit", 2, "--json")[0])
+    assert limited["questions"] == 2 and limited["endings"] == 0 and limited["chance"] == 0.5
+    refused("line 2 of", "eval", temp / "straight", "--choices", write("bad.txt", "0 2\nno tab\n"))
+    refused("expected one folder, and --data", "eval", temp / "straight", code=2)
+    refused("no step.txt", "eval", temp / "straight", "--data", temp / "no step.txt")
+    refused("neither a checkpoint nor a Hugging Face model", "eval", temp, "--data", "builtin:tales")
+    run("export", temp / "straight", "--out", temp / "hf")
+    from_hf = json.loads(run("eval", temp / "hf", "--data", "builtin:tales", "--tokens", 500, "--seq", 32, "--json")[0])
+    assert from_hf["loss"] == report["loss"]
+    run("import", temp / "hf", "--out", temp / "adopted")
+    out = run("train", "--resume", "--out", temp / "adopted", "--seq", 32, "--batch", 2, "--steps", 3, "--lr", 1e-5)[0]
+    assert abs(float(out.split("validation: loss ")[1].split()[0]) - report["loss"]) < 0.3, out
+
+
+def benchmark():
+    line = json.loads(run("bench", "trainer", "--model", "1m", "--batch", 1, "--seq", 32, "--seconds", 0.1, "--json")[0])
+    assert line["tokens_per_s"] > 0 and line["model"] == "1m" and line["steps"] >= 3
+    assert "tokens/s" in run("bench", "trainer", "--model", "1m", "--batch", 1, "--seq", 32, "--seconds", 0.1)[0]
+    refused("there is none called 2m", "bench", "trainer", "--model", "2m")
+    refused("expected what to measure", "bench", code=2)
+
+
+# ---- things that are wrong ----
+
+def write(name, text):
+    path = temp / name
+    path.write_text(text)
+    return path
+
+
+def wrong_input():
+    text = write("poem.txt", "the sea, the sea, and nothing but the sea\n" * 200)
+    out = ["--out", temp / "x"]
+    for words, sentence, code in (
+            (["--data", temp / "none.txt"], "none.txt", 1),
+            (["--data", write("empty.txt", "")], "the corpus is empty", 1),
+            (["--data", write("end.txt", "<|endoftext|>\n")], "the corpus is empty", 1),
+            (["--data", write("bad.jsonl", '{"text": 5}\n'), "--tokenizer", "byte"], 'no field "text"', 1),
+            (["--data", write("few.txt", "a few"), "--tokenizer", "byte"], "fewer than one sequence", 1),
+            (["--data", text, "--tokenizer", temp / "none.json"], "none.json", 1),
+            (["--data", text, "--model", "1m", "--vocab", 100], "at least 257", 1),
+            (["--data", text, "--valid", temp / "none"], "none", 1),
+            (["--width", 30, "--layers", 1, "--heads", 4, "--vocab", 300], "multiple of its heads", 2),
+            (["--width", 32, "--layers", 1, "--heads", 4, "--kv-heads", 3, "--vocab", 300], "divides its heads", 2),
+            (["--width", 33, "--layers", 1, "--heads", 3, "--vocab", 300], "head_dim is 11, expected an even", 2),
+            (["--width", 32], "--layers and --width are needed", 2),
+            (["--layers", 1, "--width", 32], "--vocab is needed", 2),
+            (["--model", "3m"], "the presets are 1m", 2),
+            (["--lr", -1], "peak rate", 2),
+            (["--beta1", 1], "beta1", 2),
+            (["--lr", "fast"], "--lr is 'fast'", 2),
+            (["--schedule", "linear"], "expected cosine, wsd or constant", 2),
+            (["--optimizer", "sgd"], "expected adamw or muon", 2),
+            (["--tokens", 5, "--steps", 5], "give one", 2),
+            (["--warmup", "2h"], "expected steps such as", 2),
+            (["--warmup", "20M", "--tokens", "10M"], "warm-up", 2),
+            (["--seq", 2048], "context of 1024", 2),
+            (["--backend", "tpu"], "tpu", 1),
+            (["words"], "unexpected 'words'", 2),
+            (["--resume"], "", 1),
+            (["--log", temp / "none" / "log"], "could not be opened", 1),
+    ):
+        refused(sentence, "train", *words, *out, code=code)
+    refused("--resume needs --out", "train", "--resume", code=2)
+    refused("cannot be made", "train", *TINY, "--out", text / "x")
+
+
+def wrong_tokens():
+    text = temp / "poem.txt"
+    run("data", "tokenizer", text, "--kind", "byte", "--out", temp / "byte.json")
+    run("data", "encode", text, "--tokenizer", temp / "byte.json", "--out", temp / "poem.tok")
+    run("train", *TINY, "--data", temp / "poem.tok", "--tokenizer", temp / "byte.json", "--steps", 2)
+    dims = [w for w in TINY if w not in ("--tokenizer", "byte")]
+    run("train", *dims, "--data", temp / "poem.tok", "--vocab", 257, "--steps", 2)
+    refused("--vocab 288 would do", "train", *dims, "--data", temp / "poem.tok", "--vocab", 200, "--out", temp / "x")
+    run("data", "tokenizer", text, "--kind", "char", "--out", temp / "char.json")
+    refused("made with another tokenizer", "train", *dims, "--vocab", 300, "--data", temp / "poem.tok", "--tokenizer",
+            temp / "char.json")
+
+
+def no_number():
+    """A rate and a decay that blow up within some steps; what was saved before is still there."""
+    words = ["train", *TINY, "--lr", 100, "--weight-decay", 100, "--warmup", 0, "--schedule", "constant", "--steps", 99]
+    err = run(*words, "--out", temp / "blown", code=1)[1]
+    assert "is not" in err and "try a lower learning rate" in err and err.count("\n") == 1, err
+    assert not (temp / "blown").exists()
+    err = run(*words, "--out", temp / "blown", "--save-every", 1, code=1)[1]
+    assert "is saved in" in err, err
+    run("inspect", temp / "blown")
+
+
+def full_disk():
+    folder, mounted = temp / "disk", False
+    folder.mkdir()
+    if os.geteuid() == 0:
+        mount = ["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", str(folder)]
+        mounted = subprocess.run(mount, capture_output=True).returncode == 0
+    limit = None if mounted else lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
+                                          resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000)))
+    try:
+        words = ["train", *TINY, "--out", folder, "--layers", 8]
+        err = run(*words, "--steps", 5, code=1, preexec_fn=limit)[1]
+        assert "no space left" in err and err.count("\n") == 1, err
+        assert not list(folder.iterdir()), list(folder.iterdir())
+        # With room for one checkpoint and not for the next the first stays whole; saves that fail do not stop training.
+        if mounted:
+            words[-1] = 2
+            out, err = run(*words, "--steps", 8, "--save-every", 3, code=1)
+            assert err.count("no space left") == 2 and "is not saved; training goes on" in out, (out, err)
+            assert "all checksums agree" in run("inspect", folder)[0]
+            names = sorted(p.name.split("-")[0] for p in folder.iterdir())
+            assert names == ["model", "optimizer", "state", "tokenizer"], names
+    finally:
+        if mounted:
+            subprocess.run(["umount", str(folder)], check=True)
+    print(f"# full disk: {'a tmpfs' if mounted else 'a limit on file sizes (no right to mount)'}")
+
+
+with tempfile.TemporaryDirectory() as folder_name:
+    temp = Path(folder_name)
+    for test in (interruptions, second_signal, without_folder, live_line, evaluations, benchmark, wrong_input,
+                 wrong_tokens, no_number, full_disk):
+        test()
+        print(f"ok - {test.__name__.replace('_', ' ')}", flush=True)
