@@ -12,13 +12,18 @@ struct slot {
     size_t text_bytes, documents;
 };
 
+/* What one thread has to itself. */
+struct worker {
+    struct pl_encoder *encoder;
+};
+
 struct pl_encode {
     const struct pl_alloc *alloc;
     const struct pl_tokenizer *t;
     struct pl_tokens_writer *writer; /* NULL: to the list */
     struct pl_ids *list;
     struct pl_batch *batch;
-    struct pl_encoder **encoders; /* [threads] */
+    struct worker *workers; /* [threads] */
     uint32_t threads;
     struct slot *slots; /* [PL_BATCH_CHUNKS_MAX] */
     struct pl_encode_result result;
@@ -53,7 +58,7 @@ static void run(void *user, uint32_t number, uint32_t thread, const struct pl_ch
     pl_assert(thread < e->threads && number < PL_BATCH_CHUNKS_MAX);
     slot->ids.count = 0;
     slot->text_bytes = slot->documents = 0;
-    slot->status = encode_chunk(e, e->encoders[thread], slot, chunk);
+    slot->status = encode_chunk(e, e->workers[thread].encoder, slot, chunk);
 }
 
 static enum pelago_status put(struct pl_encode *e, const struct pl_ids *ids, struct pl_error *err)
@@ -92,13 +97,13 @@ static struct pl_encode *new_encode(const struct pl_alloc *alloc, const struct p
         return NULL;
     *e = (struct pl_encode){.alloc = alloc, .t = t, .threads = pl_pool_threads(pool)};
     e->batch = pl_batch_new(alloc, pool, pl_tokenizer_allows_cuts(t), &ops, e);
-    e->encoders = pl_alloc_zero(alloc, e->threads, sizeof *e->encoders);
+    e->workers = pl_alloc_zero(alloc, e->threads, sizeof *e->workers);
     e->slots = pl_alloc_zero(alloc, PL_BATCH_CHUNKS_MAX, sizeof *e->slots);
-    bool good = e->batch != NULL && e->encoders != NULL && e->slots != NULL;
+    bool good = e->batch != NULL && e->workers != NULL && e->slots != NULL;
     for (uint32_t i = 0; e->slots != NULL && i < PL_BATCH_CHUNKS_MAX; i++)
         pl_ids_init(&e->slots[i].ids, alloc);
     for (uint32_t i = 0; good && i < e->threads; i++)
-        good = (e->encoders[i] = pl_encoder_new(alloc, t)) != NULL;
+        good = (e->workers[i].encoder = pl_encoder_new(alloc, t)) != NULL;
     if (good)
         return e;
     pl_encode_free(e);
@@ -127,12 +132,12 @@ void pl_encode_free(struct pl_encode *e)
 {
     if (e == NULL)
         return;
-    for (uint32_t i = 0; e->encoders != NULL && i < e->threads; i++)
-        pl_encoder_free(e->encoders[i]);
+    for (uint32_t i = 0; e->workers != NULL && i < e->threads; i++)
+        pl_encoder_free(e->workers[i].encoder);
     for (uint32_t i = 0; e->slots != NULL && i < PL_BATCH_CHUNKS_MAX; i++)
         pl_ids_release(&e->slots[i].ids);
     pl_batch_free(e->batch);
-    pl_alloc_free(e->alloc, e->encoders, e->threads * sizeof *e->encoders);
+    pl_alloc_free(e->alloc, e->workers, e->threads * sizeof *e->workers);
     pl_alloc_free(e->alloc, e->slots, PL_BATCH_CHUNKS_MAX * sizeof *e->slots);
     pl_alloc_free(e->alloc, e, sizeof *e);
 }

@@ -135,13 +135,14 @@ static enum pelago_status read_packed(struct pl_input *in, void *into, size_t ca
 enum pelago_status pl_input_read(struct pl_input *in, void *into, size_t cap, size_t *len,
                                  struct pl_error *err)
 {
-    pl_assert(cap > 0);
+    pl_assert(in != NULL && cap > 0);
     *len = 0;
     return in->zstd != NULL ? read_packed(in, into, cap, len, err) : read_plain(in, into, cap, len, err);
 }
 
 static enum pelago_status read_rest(struct pl_input *in, struct pl_buf *into, struct pl_error *err)
 {
+    pl_assert(in != NULL);
     for (;;) {
         size_t room = into->max - into->len, n;
         uint8_t beyond;

@@ -77,6 +77,7 @@ enum pelago_status pl_outfile_write_at(struct pl_outfile *f, uint64_t offset, co
 enum pelago_status pl_outfile_append(struct pl_outfile *f, const void *bytes, size_t len,
                                      struct pl_error *err)
 {
+    pl_assert(f != NULL);
     PL_TRY(pl_outfile_write_at(f, f->len, bytes, len, err));
     f->len += len;
     return PELAGO_OK;

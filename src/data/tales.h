@@ -1,7 +1,7 @@
 /* data/tales.h - the built-in corpus `builtin:tales`: short English stories, any number of them, from a seed.
  *
  * A story is a pure function of (seed, split, index), so that stories can be made in any order, by any number of
- * threads. All seeds share one world: 768 people, 96 villages and the roads between them, each with fixed
+ * threads. All seeds share one world: 1,536 people, 96 villages and the roads between them, each with fixed
  * attributes that a model can learn by heart, the famous ones sooner than the others. Within a story people walk, carry
  * and give away things, buy and count, and are asked at the end where things are and how many are left; the answers
  * are always right. Each of the 48 tellers has habits of speech, which show from the first sentence to the last.

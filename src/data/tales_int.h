@@ -32,7 +32,7 @@ enum {
     PL_MAP_WIDTH = 12,
     PL_MAP_HEIGHT = 8,
     PL_VILLAGES = PL_MAP_WIDTH * PL_MAP_HEIGHT,
-    PL_RESIDENTS = 8,
+    PL_RESIDENTS = 16,
     PL_PEOPLE = PL_VILLAGES * PL_RESIDENTS, /* the lower the number, the more famous */
     PL_WORDS_MAX = 4096,
     PL_SENTENCES_MAX = 512,

@@ -1,7 +1,7 @@
 /* data/tales_world.c - the words, people, villages and roads of the one world that all stories share.
  *
  * Villages lie on a map of 12 by 8; each knows its neighbours to the north, east, south and west. Person k lives in
- * village 35k mod 96: 35 and 96 have no common divisor, so each village gets 8 people, one of each rank of fame.
+ * village 35k mod 96: 35 and 96 have no common divisor, so each village gets 16 people, one of each rank of fame.
  */
 #include "data/tales_int.h"
 

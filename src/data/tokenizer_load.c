@@ -264,7 +264,7 @@ static enum pelago_status read_merge(struct pl_tokenizer *t, json_t *vocab, json
                        (uint32_t)json_integer_value(made)};
     pl_merges_put(&t->merges, ids[0], ids[1], rank, ids[2]);
     uint8_t bytes[12];
-    for (int i = 0; i < 3; i++)
+    for (size_t i = 0; i < 3; i++)
         pl_put_le(bytes + 4 * i, ids[i], 4);
     t->digest = pl_hash64(bytes, sizeof bytes, t->digest);
     return PELAGO_OK;

@@ -22,7 +22,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tokens are used as th
 struct pl_tokens {
     const struct pl_alloc *alloc;
     char *path;
-    const uint8_t *map;
+    uint8_t *map; /* of pages that can not be written */
     size_t bytes;
     struct pl_tokens_info info;
     uint64_t blocks;
@@ -144,7 +144,7 @@ void pl_tokens_close(struct pl_tokens *t)
     if (t == NULL)
         return;
     if (t->map != NULL)
-        (void)munmap((void *)(uintptr_t)t->map, t->bytes);
+        (void)munmap(t->map, t->bytes);
     pl_alloc_free(t->alloc, t->checked, t->blocks * sizeof *t->checked);
     if (t->path != NULL)
         pl_alloc_free(t->alloc, t->path, strlen(t->path) + 1);

@@ -93,8 +93,9 @@ enum pelago_status pl_tokens_append(struct pl_tokens_writer *w, const uint32_t *
 
 static void write_header(const struct pl_tokens_writer *w, uint8_t h[PL_TOKENS_HEADER_BYTES])
 {
+    static const uint8_t magic[8] = {'P', 'E', 'L', 'A', 'G', 'O', 'T', 'K'};
     memset(h, 0, PL_TOKENS_HEADER_BYTES);
-    memcpy(h, PL_TOKENS_MAGIC, 8);
+    memcpy(h, magic, sizeof magic);
     pl_put_le(h + PL_TOKENS_VERSION_AT, PL_TOKENS_VERSION, 4);
     pl_put_le(h + PL_TOKENS_WIDTH, w->info.token_bytes, 4);
     pl_put_le(h + PL_TOKENS_VOCAB, w->info.vocab, 4);

@@ -112,53 +112,71 @@ static uint32_t pick_greatest(const float *logits, uint32_t count, float max)
 
 /* ---- choosing the likeliest without sorting ---- */
 
-static bool is_likelier(struct pl_candidate a, struct pl_candidate b)
+/* A candidate is one number: the bits of its weight, which grow with it because it is positive, and below them the
+ * inverse of its id. The likelier of two is the greater one, and no two are equal. */
+static uint64_t candidate_of(float weight, uint32_t id)
 {
-    return a.weight > b.weight || (a.weight == b.weight && a.id < b.id);
+    uint32_t bits;
+    memcpy(&bits, &weight, sizeof bits);
+    return (uint64_t)bits << 32 | (UINT32_MAX - id);
 }
 
-static void swap(struct pl_candidate *c, uint32_t i, uint32_t j)
+static double weight_of(uint64_t candidate)
 {
-    struct pl_candidate t = c[i];
-    c[i] = c[j];
-    c[j] = t;
+    uint32_t bits = (uint32_t)(candidate >> 32);
+    float weight;
+    memcpy(&weight, &bits, sizeof weight);
+    return (double)weight;
+}
+
+static uint32_t id_of(uint64_t candidate)
+{
+    return UINT32_MAX - (uint32_t)candidate;
+}
+
+static void swap(uint64_t *a, uint64_t *b)
+{
+    uint64_t t = *a;
+    *a = *b;
+    *b = t;
 }
 
 /* Puts the middle one of three at lo. */
-static void choose_pivot(struct pl_candidate *c, uint32_t lo, uint32_t hi)
+static void choose_pivot(uint64_t *c, uint32_t lo, uint32_t hi)
 {
-    uint32_t a = lo, b = lo + (hi - lo) / 2, d = hi - 1;
-    if (is_likelier(c[b], c[a]))
-        swap(c, a, b);
-    if (is_likelier(c[d], c[b]))
-        swap(c, b, d);
-    if (is_likelier(c[b], c[a]))
-        swap(c, a, b);
-    swap(c, lo, b);
+    uint64_t *a = &c[lo], *b = &c[lo + (hi - lo) / 2], *d = &c[hi - 1];
+    if (*b > *a)
+        swap(a, b);
+    if (*d > *b)
+        swap(b, d);
+    if (*b > *a)
+        swap(a, b);
+    swap(a, b);
 }
 
-/* Puts those of [lo, hi) that are likelier than the pivot in front of it; returns where it is, and their sum. */
-static uint32_t split(struct pl_candidate *c, uint32_t lo, uint32_t hi, double *sum)
+/* Puts those of [lo, hi) that are likelier than the pivot in front of it; returns where it is, and their sum. Every one
+ * is swapped, because half the guesses of a branch would be wrong. */
+static uint32_t split(uint64_t *c, uint32_t lo, uint32_t hi, double *sum)
 {
     choose_pivot(c, lo, hi);
-    struct pl_candidate pivot = c[lo];
-    uint32_t end = lo;
-    *sum = 0;
-    for (uint32_t i = lo + 1; i < hi; i++) {
-        struct pl_candidate x = c[i];
-        if (!is_likelier(x, pivot))
-            continue;
-        *sum += (double)x.weight;
-        end++;
+    const uint64_t pivot = c[lo];
+    uint32_t end = lo + 1;
+    for (uint32_t i = end; i < hi; i++) {
+        uint64_t x = c[i];
         c[i] = c[end];
         c[end] = x;
+        end += x > pivot ? 1 : 0;
     }
-    swap(c, lo, end);
+    end--;
+    swap(&c[lo], &c[end]);
+    *sum = 0;
+    for (uint32_t i = lo; i < end; i++)
+        *sum += weight_of(c[i]);
     return end;
 }
 
 /* Moves the likeliest to the front, as few as are `count` or weigh `mass` (both above 0), or all. Returns how many. */
-static uint32_t keep_likeliest(struct pl_candidate *c, uint32_t n, uint32_t count, double mass)
+static uint32_t keep_likeliest(uint64_t *c, uint32_t n, uint32_t count, double mass)
 {
     uint32_t lo = 0, hi = n;
     double kept = 0, sum;
@@ -168,7 +186,7 @@ static uint32_t keep_likeliest(struct pl_candidate *c, uint32_t n, uint32_t coun
             hi = pivot;
             continue;
         }
-        kept += sum + (double)c[pivot].weight;
+        kept += sum + weight_of(c[pivot]);
         lo = pivot + 1;
         if (lo >= count || kept >= mass)
             return lo;
@@ -193,24 +211,24 @@ static uint32_t draw_from_all(struct pl_sampler *s, double sum)
     return last;
 }
 
-static double sum_of(const struct pl_candidate *c, uint32_t n)
+static double sum_of(const uint64_t *c, uint32_t n)
 {
     double sum = 0;
     for (uint32_t i = 0; i < n; i++)
-        sum += (double)c[i].weight;
+        sum += weight_of(c[i]);
     return sum;
 }
 
-static uint32_t draw(struct pl_prng *random, const struct pl_candidate *c, uint32_t n)
+static uint32_t draw(struct pl_prng *random, const uint64_t *c, uint32_t n)
 {
     double at = unit(random) * sum_of(c, n);
     uint32_t i = 0;
     for (; i + 1 < n; i++) {
-        at -= (double)c[i].weight;
+        at -= weight_of(c[i]);
         if (at < 0)
             break;
     }
-    return c[i].id;
+    return id_of(c[i]);
 }
 
 /* Candidates are the tokens that may be among the likeliest at all: with top_p alone those that weigh less than their
@@ -223,17 +241,17 @@ static uint32_t fill_candidates(struct pl_sampler *s, double sum)
     if (o->top_k == 0)
         least = fmaxf(least, (float)((1 - o->top_p) * 0.999 * sum / s->vocab));
     for (uint32_t i = 0; i < s->vocab; i++) {
-        s->candidates[n] = (struct pl_candidate){s->weights[i], i};
-        n += s->weights[i] >= least;
+        s->candidates[n] = candidate_of(s->weights[i], i);
+        n += s->weights[i] >= least ? 1 : 0;
     }
     return n;
 }
 
-static uint32_t drop_below(struct pl_candidate *c, uint32_t n, float least)
+static uint32_t drop_below(uint64_t *c, uint32_t n, double least)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < n; i++)
-        if (c[i].weight >= least)
+        if (weight_of(c[i]) >= least)
             c[kept++] = c[i];
     return kept;
 }
@@ -257,7 +275,7 @@ uint32_t pl_sampler_pick(struct pl_sampler *s, const float *logits)
     if (o->top_p < 1)
         n = keep_likeliest(s->candidates, n, PL_NONE32, fmax(o->top_p * sum, DBL_MIN));
     if (o->min_p > 0)
-        n = drop_below(s->candidates, n, (float)o->min_p);
+        n = drop_below(s->candidates, n, o->min_p);
     pl_assert(n > 0);
     return draw(&s->random, s->candidates, n);
 }

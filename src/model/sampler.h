@@ -20,18 +20,13 @@ struct pl_sampler_options {
     uint32_t top_k;     /* 0: all */
 };
 
-struct pl_candidate {
-    float weight; /* probability, up to a factor */
-    uint32_t id;
-};
-
 struct pl_sampler {
     struct pl_alloc alloc;
     struct pl_sampler_options options;
     struct pl_prng random;
     uint32_t vocab;
-    float *weights;                  /* (V) owned */
-    struct pl_candidate *candidates; /* (V) owned */
+    float *weights;       /* (V) probabilities, up to a factor; owned */
+    uint64_t *candidates; /* (V) owned */
 };
 
 /* INVALID names the option that is out of range. */

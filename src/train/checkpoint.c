@@ -271,7 +271,7 @@ static enum pelago_status check_fields(const struct pl_checkpoint *c, struct pl_
 /* Refuses where a later step is there; tidies up; finds names for the data that are free. */
 static enum pelago_status prepare(struct save *s)
 {
-    uint64_t newest;
+    uint64_t newest = 0;
     struct names names;
     if (pl_checkpoint_newest(s->dir, PL_NONE64, &newest, NULL) == PELAGO_OK && newest > s->step)
         return pl_fail(s->err, PELAGO_INVALID,

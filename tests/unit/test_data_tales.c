@@ -52,8 +52,8 @@ static void stories_are_as_they_always_were(void **state)
     struct pl_tales_stream s = {.tales = tales, .seed = 1, .split = PL_TALES_TRAIN};
     assert_int_equal(pl_tales_read(&s, 1000000, &b), PELAGO_OK);
     /* A change of words, sentences or plots changes these two, and every figure ever measured on the tales. */
-    assert_int_equal(b.len, 1001518);
-    assert_int_equal(pl_hash64(b.data, b.len, 0), UINT64_C(0x4967b90698648ae3));
+    assert_int_equal(b.len, 1001051);
+    assert_int_equal(pl_hash64(b.data, b.len, 0), UINT64_C(0x66b50c5f1fe50aba));
     pl_buf_release(&b);
 }
 

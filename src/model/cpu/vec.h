@@ -11,6 +11,7 @@
 #ifndef PL_MODEL_CPU_VEC_H
 #define PL_MODEL_CPU_VEC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -83,6 +84,14 @@ VF_INLINE vf vf_load_bf16(const uint16_t *p, size_t n)
     __m256i half =
         VF_IS_FULL(n) ? _mm256_loadu_si256((const __m256i *)p) : _mm256_maskz_loadu_epi16(vf_mask(n), p);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+/* Two vectors' worth of bfloat16, those at even and those at odd places. */
+VF_INLINE void vf_load_bf16_pair(const uint16_t *p, vf *even, vf *odd)
+{
+    __m512i both = _mm512_loadu_si512(p);
+    *even = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
+    *odd = _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32((int)0xffff0000)));
 }
 
 /* Lanes below n of v, the others of fill. */
@@ -206,6 +215,13 @@ VF_INLINE vf vf_load_bf16(const uint16_t *p, size_t n)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 
+VF_INLINE void vf_load_bf16_pair(const uint16_t *p, vf *even, vf *odd)
+{
+    __m256i both = _mm256_loadu_si256((const __m256i *)p);
+    *even = _mm256_castsi256_ps(_mm256_slli_epi32(both, 16));
+    *odd = _mm256_castsi256_ps(_mm256_and_si256(both, _mm256_set1_epi32((int)0xffff0000)));
+}
+
 VF_INLINE vf vf_first(vf v, vf fill, size_t n)
 {
     return n == VF_LANES ? v : _mm256_blendv_ps(fill, v, _mm256_castsi256_ps(vf_mask(n)));
@@ -285,6 +301,17 @@ VF_INLINE vf vf_load_bf16(const uint16_t *p, size_t n)
     uint16_t half[VF_LANES] = {0};
     memcpy(half, p, n * sizeof *p);
     return (vf)((vf_int){half[0], half[1], half[2], half[3]} << 16);
+}
+
+VF_INLINE void vf_load_bf16_pair(const uint16_t *p, vf *even, vf *odd)
+{
+    vf_int both;
+    memcpy(&both, p, sizeof both);
+    vf low = (vf)(both << 16), high = (vf)(both & (int32_t)0xffff0000);
+    const uint16_t first = 1;
+    bool little = *(const unsigned char *)&first == 1;
+    *even = little ? low : high;
+    *odd = little ? high : low;
 }
 
 VF_INLINE vf vf_choose(vf_int mask, vf yes, vf no)
