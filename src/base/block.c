@@ -20,7 +20,7 @@ _Bool pl_block_new(struct pl_block *b, const struct pl_alloc *alloc, size_t byte
     if (b->owned == NULL)
         return false;
     b->owned_bytes = padded;
-    b->at = (void *)(((uintptr_t)b->owned + align - 1) / align * align);
+    b->at = (char *)b->owned + (align - (uintptr_t)b->owned % align) % align;
 #ifdef MADV_HUGEPAGE
     if (align == huge) /* before the first touch; a wish, not a need */
         (void)madvise(b->at, (bytes + huge - 1) / huge * huge, MADV_HUGEPAGE);

@@ -10,7 +10,9 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 static const uint64_t live_ns = 200 * PL_MS, plain_ns = 5 * PL_SEC;
 
@@ -50,25 +52,35 @@ static double memory_gb(void)
     return getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_maxrss * 1024e-9 : 0;
 }
 
-static void print_line(const struct pl_train_view *v, const struct pl_progress *p)
+static void make_line(const struct pl_train_view *v, const struct pl_progress *p, char *out, size_t cap)
 {
     double left = v->total_tokens > p->tokens ? (double)(v->total_tokens - p->tokens) : 0;
     char share[32] = "";
     if (v->peak_flops > 0)
-        (void)snprintf(share, sizeof share, " (%.0f%% of peak)",
+        (void)snprintf(share, sizeof share, ", %.0f%% of peak",
                        100 * v->rate * v->flops_token / v->peak_flops);
-    printf("step %" PRIu64 "/%" PRIu64 "  %s of %s tokens  loss %.3f  %s tokens/s%s  %s left  %.1f GB",
-           p->step, v->total_steps, pl_view_count((double)p->tokens).at,
-           pl_view_count((double)v->total_tokens).at, p->smooth, pl_view_count(v->rate).at, share,
-           pl_view_time(v->rate > 0 ? left / v->rate : 0).at, memory_gb());
+    (void)snprintf(
+        out, cap, "step %" PRIu64 "/%" PRIu64 "  %s of %s tokens  loss %.3f  %s tokens/s%s  %s left  %.1f GB",
+        p->step, v->total_steps, pl_view_count((double)p->tokens).at,
+        pl_view_count((double)v->total_tokens).at, p->smooth, pl_view_count(v->rate).at, share,
+        pl_view_time(v->rate > 0 ? left / v->rate : 0).at, memory_gb());
+}
+
+/* A line that wraps would leave pieces of itself behind. */
+static void cut_to_terminal(char *line)
+{
+    struct winsize size;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 && strlen(line) >= size.ws_col)
+        line[size.ws_col - 1] = '\0';
 }
 
 static void draw(struct pl_train_view *v, const struct pl_progress *p)
 {
+    char line[256];
+    make_line(v, p, line, sizeof line);
     if (v->live)
-        printf("\r");
-    print_line(v, p);
-    printf("%s", v->live ? "\x1b[K" : "\n");
+        cut_to_terminal(line);
+    printf(v->live ? "\r%s\x1b[K" : "%s\n", line);
     v->drawn = v->live;
     fflush(stdout);
 }

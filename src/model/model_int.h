@@ -52,12 +52,12 @@ struct pl_acts {
 
 static inline struct pl_matrix *pl_model_matrix(struct pl_model *m, uint32_t layer, enum pl_matrix_kind kind)
 {
-    return &m->packed[layer * PL_MATRIX_KINDS + (uint32_t)kind];
+    return &m->packed[(size_t)layer * PL_MATRIX_KINDS + kind];
 }
 
 static inline struct pl_matrix *pl_model_head(struct pl_model *m)
 {
-    return &m->packed[m->options.config.layers * PL_MATRIX_KINDS];
+    return &m->packed[(size_t)m->options.config.layers * PL_MATRIX_KINDS];
 }
 
 #endif

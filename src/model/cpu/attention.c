@@ -94,7 +94,8 @@ static void pack_rows_t(const struct shape *s, char *to, const char *x, size_t l
 static void pack_rows_n(const struct shape *s, char *to, const char *x, size_t ld, uint32_t rows)
 {
     for (uint32_t d = 0; d < s->head_dim; d += PL_PANEL, to += pl_panel_bytes(s->kernel, rows))
-        s->kernel->pack_n(to, x + d * s->kernel->act_bytes, ld, pl_min32(PL_PANEL, s->head_dim - d), rows);
+        s->kernel->pack_n(to, x + (size_t)d * s->kernel->act_bytes, ld, pl_min32(PL_PANEL, s->head_dim - d),
+                          rows);
 }
 
 /* scores (rows, keys) = x (rows, D) x packed keys. */
@@ -149,7 +150,7 @@ static size_t take_forward(const struct shape *s, char *memory, struct forward_s
     size_t act = s->kernel->act_bytes;
     f->keys = take(&t, panels_t_bytes(s));
     f->values = take(&t, panels_n_bytes(s, s->seq));
-    f->left = take(&t, QUERY_BLOCK * s->depth_dim * act);
+    f->left = take(&t, (size_t)QUERY_BLOCK * s->depth_dim * act);
     f->probs = take(&t, QUERY_BLOCK * (size_t)s->score_ld * act);
     f->scores = take(&t, QUERY_BLOCK * (size_t)s->score_ld * sizeof(float));
     f->product = take(&t, QUERY_BLOCK * (size_t)s->dim_ld * sizeof(float));
@@ -228,7 +229,7 @@ static size_t take_back(const struct shape *s, char *memory, struct back_scratch
     f->keys_t = take(&t, panels_t_bytes(s));
     f->values_t = take(&t, panels_t_bytes(s));
     f->keys_n = take(&t, panels_n_bytes(s, s->seq));
-    f->left = take(&t, QUERY_BLOCK * s->depth_dim * act);
+    f->left = take(&t, (size_t)QUERY_BLOCK * s->depth_dim * act);
     f->probs = take(&t, QUERY_BLOCK * (size_t)s->score_ld * act);
     f->dscores = take(&t, QUERY_BLOCK * (size_t)s->score_ld * act);
     f->rows_n = take(&t, panels_n_bytes(s, QUERY_BLOCK));

@@ -100,7 +100,8 @@ static void rotary_dx_task(void *user, uint32_t task, uint32_t thread)
 static void cpu_rotary_dx(struct pl_engine *e, const struct pl_rotary_dx *a)
 {
     uint32_t count = portions(a->rows, ROWS), d = a->head_dim;
-    struct rows r = {.kernel = e->kernel, .args = a, .rows = a->rows, .portion = ROWS, .part_floats = 2 * d};
+    struct rows r = {
+        .kernel = e->kernel, .args = a, .rows = a->rows, .portion = ROWS, .part_floats = 2 * (size_t)d};
     if (a->q_w != NULL) {
         if (!pl_engine_reserve(e, 0, count * r.part_floats * sizeof(float)))
             return;

@@ -85,8 +85,8 @@ static const char *pad_left(const struct product *p, const char *a, uint32_t row
 {
     size_t bytes = p->kernel->act_bytes;
     for (uint32_t r = 0; r < rows; r++) {
-        memcpy(copy + r * p->depth * bytes, a + r * p->a_ld * bytes, p->k * bytes);
-        memset(copy + (r * (size_t)p->depth + p->k) * bytes, 0, (p->depth - p->k) * bytes);
+        memcpy(copy + (size_t)r * p->depth * bytes, a + r * p->a_ld * bytes, p->k * bytes);
+        memset(copy + ((size_t)r * p->depth + p->k) * bytes, 0, (p->depth - p->k) * bytes);
     }
     return copy;
 }

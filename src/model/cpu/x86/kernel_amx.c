@@ -37,7 +37,7 @@ static void amx_begin(void)
 static inline void prefetch_tile(const uint16_t *tile)
 {
 #pragma GCC unroll 16
-    for (int row = 0; row < 16; row++)
+    for (size_t row = 0; row < 16; row++)
         _mm_prefetch((const char *)(tile + row * 32), _MM_HINT_T0);
 }
 
@@ -65,11 +65,11 @@ static inline void mm_block(float *c, size_t c_ld, const uint16_t *a, size_t a_l
         _tile_loadd(7, panel + BLOCK_VALUES / 2, 64);
         _tile_loadd(4, a + i, a_bytes);
         _tile_dpbf16ps(0, 4, 6);
-        prefetch_tile(panel + 2 * BLOCK_VALUES);
+        prefetch_tile(panel + (size_t)2 * BLOCK_VALUES);
         _tile_dpbf16ps(1, 4, 7);
         _tile_loadd(5, a_low + i, a_bytes);
         _tile_dpbf16ps(2, 5, 6);
-        prefetch_tile(panel + 2 * BLOCK_VALUES + BLOCK_VALUES / 2);
+        prefetch_tile(panel + (size_t)2 * BLOCK_VALUES + BLOCK_VALUES / 2);
         _tile_dpbf16ps(3, 5, 7);
     }
     _tile_stored(0, c, c_bytes);

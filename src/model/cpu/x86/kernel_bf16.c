@@ -28,7 +28,7 @@ static inline __attribute__((always_inline)) void mm_block(float *c, size_t c_ld
             acc[r][v] =
                 accumulate ? _mm512_loadu_ps(c + (size_t)r * c_ld + (size_t)(v * 16)) : _mm512_setzero_ps();
     for (uint32_t i = 0; i < k; i += TILE_K, panel += BLOCK_VALUES)
-        for (uint32_t ii = 0; ii < TILE_K; ii += 2) {
+        for (size_t ii = 0; ii < TILE_K; ii += 2) {
             __m512bh left = (__m512bh)_mm512_loadu_si512(panel + ii * TILE_COLS);
             __m512bh right = (__m512bh)_mm512_loadu_si512(panel + ii * TILE_COLS + BLOCK_VALUES / 2);
 #pragma GCC unroll 8
