@@ -1,5 +1,5 @@
 #!/bin/bash
-# scripts/test.sh [release|asan|hooks|cov] [SUITE...] - build, then run the tests: all suites (unit, proto, fault)
+# scripts/test.sh [release|asan|hooks|cov] [SUITE...] - build, then run the tests: all suites (unit, proto, fault, grad, e2e)
 # or those named. One test by name: meson test -C build NAME -v. The last line counts single test cases.
 set -euo pipefail
 cd "$(dirname "$0")/.."

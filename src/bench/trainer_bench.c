@@ -4,6 +4,7 @@
 #include "optim/inner.h"
 
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 enum { STEPS_MAX = 4096, STEPS_MIN = 3 };
@@ -23,6 +24,12 @@ static double now_s(void)
     struct timespec t;
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static uint64_t max_rss_bytes(void)
+{
+    struct rusage use;
+    return getrusage(RUSAGE_SELF, &use) == 0 ? (uint64_t)use.ru_maxrss * 1024 : 0;
 }
 
 static void repack(void *user, uint32_t group, uint32_t row0, uint32_t rows)
@@ -133,6 +140,7 @@ static void summarise(struct bench *x, uint32_t steps, struct pl_trainer_result 
     r->tflops = r->tokens_per_s * pl_model_config_flops(&b->config, b->seq) * 1e-12;
     r->bytes = pl_model_bytes(x->m) + pl_inner_bytes(&x->inner);
     r->bytes_per_param = (double)r->bytes / (double)r->params;
+    r->max_rss_bytes = max_rss_bytes();
 }
 
 static enum pelago_status measure(struct bench *x, struct pl_trainer_result *r, struct pl_error *err)

@@ -13,11 +13,12 @@ void pl_trainer_result_json(const struct pl_trainer_bench *b, const struct pl_tr
                    "\"optimizer\": \"adamw\", \"steps\": %u, \"tokens_per_s\": %.1f, "
                    "\"tokens_per_s_mean\": %.1f, \"step_ms\": %.3f, \"pass_ms\": %.3f, \"optim_ms\": %.3f, "
                    "\"tflops\": %.4f, \"bytes\": %" PRIu64 ", \"bytes_per_param\": %.2f, "
+                   "\"max_rss_bytes\": %" PRIu64 ", "
                    "\"loss_first\": %.4f, \"loss_last\": %.4f}",
                    b->model, r->params, b->batch, b->seq, r->threads, r->backend,
                    b->recompute ? "true" : "false", r->steps, r->tokens_per_s, r->tokens_per_s_mean,
                    r->step_ms, r->pass_ms, r->optim_ms, r->tflops, r->bytes, r->bytes_per_param,
-                   r->loss_first, r->loss_last);
+                   r->max_rss_bytes, r->loss_first, r->loss_last);
 }
 
 void pl_trainer_result_text(const struct pl_trainer_bench *b, const struct pl_trainer_result *r, char *out,

@@ -291,13 +291,16 @@ static void store(const struct pl_infer *inf, const struct layer *l, const float
     const struct pl_model_config *c = &inf->config;
     const size_t d = c->head_dim, block = position / PL_KV_BLOCK, lane = position % PL_KV_BLOCK;
     const float *values = keys + c->kv_heads * d;
+    pl_bf16 rounded[PL_HEAD_DIM_MAX];
     for (size_t g = 0; g < c->kv_heads; g++) {
-        pl_bf16 *k = l->keys + g * inf->room * d + block * PL_KV_BLOCK * d + lane;
+        pl_bf16 *k = l->keys + (g * inf->room + block * PL_KV_BLOCK) * d + lane;
         pl_bf16 *v = l->values + (g * inf->room + position) * d;
-        for (size_t i = 0; i < d; i++) {
-            k[i * PL_KV_BLOCK] = pl_bf16_of_float(keys[g * d + i]);
+        for (size_t i = 0; i < d; i++)
             v[i] = pl_bf16_of_float(values[g * d + i]);
-        }
+        for (size_t i = 0; i < d; i++)
+            rounded[i] = pl_bf16_of_float(keys[g * d + i]);
+        for (size_t i = 0; i < d; i++)
+            k[i * PL_KV_BLOCK] = rounded[i];
     }
 }
 

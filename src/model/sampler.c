@@ -58,17 +58,31 @@ static double unit(struct pl_prng *r)
     return (double)(pl_prng_next(r) >> 11) * 0x1p-53;
 }
 
-/* The greatest; false where one is NaN or plus infinity, or none is above minus infinity. */
-static bool find_max(const float *logits, uint32_t count, float *max)
+/* The greatest. Several at a time, because the compiler may not change the order of comparisons by itself. */
+static float greatest(const float *logits, uint32_t count)
 {
-    float top = -INFINITY;
-    uint32_t bad = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        bad |= logits[i] <= FLT_MAX ? 0u : 1u;
-        top = logits[i] > top ? logits[i] : top;
-    }
-    *max = top;
-    return bad == 0 && top >= -FLT_MAX;
+    enum { LANES = 8 };
+    float top[LANES];
+    uint32_t i = 0;
+    for (uint32_t j = 0; j < LANES; j++)
+        top[j] = -INFINITY;
+    for (; i + LANES <= count; i += LANES)
+        for (uint32_t j = 0; j < LANES; j++)
+            top[j] = logits[i + j] > top[j] ? logits[i + j] : top[j];
+    for (; i < count; i++)
+        top[0] = logits[i] > top[0] ? logits[i] : top[0];
+    for (uint32_t j = 1; j < LANES; j++)
+        top[0] = top[j] > top[0] ? top[j] : top[0];
+    return top[0];
+}
+
+/* False where one is NaN or plus infinity, or none is above minus infinity. */
+static bool are_numbers(const float *logits, uint32_t count, float max)
+{
+    uint32_t good = 0;
+    for (uint32_t i = 0; i < count; i++)
+        good += logits[i] <= FLT_MAX;
+    return good == count && max >= -FLT_MAX;
 }
 
 /* e^x for x <= 0, relative error below 1e-5, 0 below -87; without a branch or a call, so that the compiler makes vectors of it. x is
@@ -259,8 +273,8 @@ static uint32_t drop_below(uint64_t *c, uint32_t n, double least)
 uint32_t pl_sampler_pick(struct pl_sampler *s, const float *logits)
 {
     const struct pl_sampler_options *o = &s->options;
-    float max;
-    if (!find_max(logits, s->vocab, &max))
+    float max = greatest(logits, s->vocab);
+    if (!are_numbers(logits, s->vocab, max))
         return PL_NONE32;
     if (o->temperature == 0)
         return pick_greatest(logits, s->vocab, max);

@@ -16,7 +16,7 @@ head -c 1003854 "$text" >"$folder/train.txt"
 tail -c +1003855 "$text" >"$folder/valid.txt"
 begin=$(date +%s)
 "$pelago" train --data "$folder/train.txt" --valid "$folder/valid.txt" --tokenizer char --eval-tokens 200k \
-    --layers 4 --width 192 --heads 4 --batch 32 --seq 128 --steps 500 \
+    --layers 4 --width 192 --heads 4 --batch 16 --seq 128 --steps 700 \
     --optimizer muon --lr 4e-3 --lr-floor 0.02 --threads 2 --out "$folder/run"
 seconds=$(($(date +%s) - begin))
 loss=$("$pelago" eval "$folder/run" --data "$folder/valid.txt" --seq 128 --json |

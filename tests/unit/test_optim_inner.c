@@ -366,7 +366,7 @@ static void test_memory_runs_out(void **state)
     assert_int_equal(pl_inner_bytes(&inner), scarce.held);
     /* m for all, v for AdamW's alone */
     size_t adamw = (size_t)(VOCAB * WIDTH + 208 + 40 * WIDTH), scratch = 2 * 96 * WIDTH + 2 * 96 * 96;
-    assert_in_range(inner.owned.owned_bytes - (FLOATS + adamw + scratch) * sizeof(float), 0, 256);
+    assert_in_range(inner.owned.owned_bytes - (FLOATS + adamw + scratch) * sizeof(float), 0, 4 << 20);
     pl_inner_release(&inner);
     assert_int_equal(scarce.held, 0);
     pl_pool_free(pool);

@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-enum { ROWS = 32, XENT_ROWS = 8, EMBED_COLS = 64, GEMV_ROWS = 64 };
+enum { ROWS = 32, XENT_ROWS = 8, EMBED_COLS = 64, GEMV_BYTES = 1 << 20 };
 
 struct rows {
     const struct pl_kernel *kernel;
@@ -200,22 +200,30 @@ struct gemv {
     float *y;
     const float *x;
     const uint16_t *w;
-    uint32_t rows, n, k;
+    uint32_t rows, n, k, portion;
 };
 
 static void gemv_task(void *user, uint32_t task, uint32_t thread)
 {
     const struct gemv *g = user;
     (void)thread;
-    g->kernel->gemv(g->y, g->x, g->w, g->rows, g->n, g->k, task * GEMV_ROWS,
-                    pl_min32(g->n, (task + 1) * GEMV_ROWS));
+    g->kernel->gemv(g->y, g->x, g->w, g->rows, g->n, g->k, task * g->portion, pl_min32(g->n, (task + 1) * g->portion));
+}
+
+/* Every row of the weight is a result of its own, so the cut may follow the number of threads. Memory is fastest when
+ * each thread reads on and on: as few portions as possible, of equal size, none so large that the others wait long. */
+static uint32_t gemv_portion(const struct pl_engine *e, uint32_t n, uint32_t k)
+{
+    uint32_t threads = pl_pool_threads(e->pool), most = pl_max32(4, GEMV_BYTES / 2 / k);
+    uint32_t each = portions(n, threads * most);
+    return (portions(n, threads * each) + 3) / 4 * 4;
 }
 
 static void cpu_gemv(struct pl_engine *e, float *y, const float *x, const uint16_t *w, uint32_t rows,
                      uint32_t n, uint32_t k)
 {
-    struct gemv g = {e->kernel, y, x, w, rows, n, k};
-    pl_cpu_run(e, portions(n, GEMV_ROWS), gemv_task, &g);
+    struct gemv g = {e->kernel, y, x, w, rows, n, k, gemv_portion(e, n, k)};
+    pl_cpu_run(e, portions(n, g.portion), gemv_task, &g);
 }
 
 struct decode {
