@@ -11,9 +11,8 @@ help:
 	@echo 'make demo              train a small model, then watch a simulated cluster break and recover'
 	@echo 'make sim SEEDS=1..1000 simulate these seeds; SEED=7 one of them with its trace'
 	@echo 'make bench             speed and scale of the simulator, as JSON'
-	@echo 'make bench-trainer     race PyTorch on two cores, a JSON line per row; PYTHON=... has torch'
+	@echo 'make bench-trainer     race PyTorch (PYTHON=... has it) on two cores; ONLY=14m,fp32 some rows'
 	@echo 'make check-tales       does a better model get a better loss on the tales? about an hour'
-	@echo 'make bench-trainer     our trainer against PyTorch, as JSON; ONLY=14m,fp32 some rows'
 	@echo 'make fuzz T=60         fuzz each target for T seconds'
 	@echo 'make mutants           prove that the simulator finds every planted fault'
 	@echo 'make cov               branch coverage of wire, core and store'
@@ -47,9 +46,6 @@ bench: build
 
 bench-trainer: build
 	@scripts/bench_trainer.sh $(if $(ONLY),--only $(ONLY))
-
-bench-trainer: build
-	@bench/race.py $(if $(ROUNDS),--rounds $(ROUNDS))
 
 check-tales:
 	$(BUILD_SETUP)

@@ -43,8 +43,8 @@ enum {
 #define PL_STEP_TOKENS_MAX (UINT64_C(1) << 40)          /* tokens one inner step may claim */
 #define PL_PARAMS_MAX (UINT64_C(1) << 40)               /* parameters of one model */
 #define PL_JSON_BYTES_MAX (UINT64_C(256) << 20)         /* a tokenizer.json, or a line of a .jsonl */
-#define PL_DOCUMENT_BYTES_MAX (UINT64_C(1) << 30)       /* text that must be held at once to be cut into tokens */
-#define PL_COUNT_MAX (UINT64_C(1) << 62)                /* steps, tokens, versions: counters of a run */
+#define PL_DOCUMENT_BYTES_MAX (UINT64_C(1) << 30) /* text that must be held at once to be cut into tokens */
+#define PL_COUNT_MAX (UINT64_C(1) << 62)          /* steps, tokens, versions: counters of a run */
 
 #define PL_US UINT64_C(1000)
 #define PL_MS UINT64_C(1000000)

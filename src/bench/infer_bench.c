@@ -206,10 +206,10 @@ void pl_infer_result_json(const struct pl_infer_bench *b, const struct pl_infer_
 void pl_infer_result_text(const struct pl_infer_bench *b, const struct pl_infer_result *r, char *out,
                           size_t cap)
 {
-    (void)snprintf(
-        out, cap,
-        "%s, %s, %u threads: %.0f tokens/s, one stream (%.2f ms a token); memory is read at %.1f GB/s, which "
-        "would allow %.0f: %.0f%%",
-        b->model, r->backend, r->threads, r->tokens_per_s, r->token_ms, r->read_gb_per_s,
-        r->tokens_per_s / r->share, r->share * 100);
+    (void)snprintf(out, cap,
+                   "%s, %s, %u thread%s: %.0f tokens/s, one stream (%.2f ms a token); memory is read at %.1f "
+                   "GB/s, which "
+                   "would allow %.0f: %.0f%%",
+                   b->model, r->backend, r->threads, r->threads == 1 ? "" : "s", r->tokens_per_s, r->token_ms,
+                   r->read_gb_per_s, r->tokens_per_s / r->share, r->share * 100);
 }

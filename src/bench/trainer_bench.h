@@ -30,7 +30,8 @@ struct pl_trainer_result {
     double tflops;            /* model operations a second at tokens_per_s, in 10^12 */
     double bytes_per_param;   /* all memory the trainer took */
     uint64_t bytes;
-    uint64_t max_rss_bytes; /* most memory this process ever held, as the system counts it; 0: it does not say */
+    uint64_t
+        max_rss_bytes; /* most memory this process ever held, as the system counts it; 0: it does not say */
     double loss_first, loss_last;
 };
 

@@ -52,6 +52,9 @@ static int bench_trainer(int argc, char **argv)
         return code;
     if (words.count > 0)
         return pl_usage_error(trainer, "unexpected '%s'", pl_text_clip(words.at[0]).at);
+    struct pl_error err;
+    if (pl_engine_backend_check(b.backend, &err) == PELAGO_INVALID)
+        return pl_refusal(trainer, &err);
     return run_trainer(&b, json);
 }
 
@@ -96,6 +99,9 @@ static int bench_sample(int argc, char **argv)
         return code;
     if (words.count > 0)
         return pl_usage_error(sample, "unexpected '%s'", pl_text_clip(words.at[0]).at);
+    struct pl_error err;
+    if (pl_engine_backend_check(b.backend, &err) == PELAGO_INVALID)
+        return pl_refusal(sample, &err);
     return run_sample(&b, json);
 }
 
@@ -106,8 +112,9 @@ int pl_cmd_bench(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "sample") == 0)
         return bench_sample(argc - 1, argv + 1);
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        printf("usage: pelago bench trainer|sample [OPTION...]\n\nHow fast this machine trains, and how fast it "
-               "generates text; pelago bench trainer --help says more.\n");
+        printf(
+            "usage: pelago bench trainer|sample [OPTION...]\n\nHow fast this machine trains, and how fast it "
+            "generates text; pelago bench trainer --help says more.\n");
         return PL_EXIT_OK;
     }
     return pl_usage_error("bench", "expected what to measure: trainer or sample");

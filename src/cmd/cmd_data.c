@@ -15,6 +15,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define COUNT(array) ((uint32_t)(sizeof(array) / sizeof(array)[0]))
 
@@ -44,6 +45,39 @@ static struct pl_pool *new_pool(const char *command, const struct pl_alloc *allo
         (void)pl_failure(command, &err);
     }
     return pool;
+}
+
+/* ---- a file must not be written over what it is made from ---- */
+
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* Whether `in`, a file, or a file of that name in the folder `in` is what will be written. */
+static bool is_overwritten(const char *out, const char *in, const char *name)
+{
+    char path[4096];
+    int len = snprintf(path, sizeof path, "%s%s%s", in, name[0] != '\0' ? "/" : "", name);
+    return len > 0 && (size_t)len < sizeof path && is_same_file(out, path);
+}
+
+/* PL_EXIT_OK, or the exit code after saying what is wrong. tokenizer may be NULL. */
+static int check_out(const char *command, const char *out, const struct pl_words *words,
+                     const char *tokenizer)
+{
+    static const char *const names[] = {"",          "tokenizer.json", "encoder.json",
+                                        "vocab.bpe", "vocab.json",     "merges.txt"};
+    for (uint32_t i = 0; i < words->count; i++)
+        if (is_overwritten(out, words->at[i], ""))
+            return pl_usage_error(command, "--out is %s, which is also to be read: give it another name",
+                                  pl_text_clip(out).at);
+    for (uint32_t i = 0; tokenizer != NULL && i < COUNT(names); i++)
+        if (is_overwritten(out, tokenizer, names[i]))
+            return pl_usage_error(command, "--out is %s, which is the tokenizer: give it another name",
+                                  pl_text_clip(out).at);
+    return PL_EXIT_OK;
 }
 
 /* ---- tokenizer ---- */
@@ -109,6 +143,8 @@ static int cmd_tokenizer(int argc, char **argv)
         return pl_usage_error(o.command, "--out is missing: the file to write");
     if (words.count == 0 && kind != PL_TRAIN_BYTES)
         return pl_usage_error(o.command, "there is no text: name at least one file, or - for standard input");
+    if ((code = check_out(o.command, out, &words, NULL)) != PL_EXIT_OK)
+        return code;
     struct pl_pool *pool = new_pool(o.command, &alloc, threads);
     if (pool == NULL)
         return PL_EXIT_FAILED;
@@ -164,6 +200,8 @@ static int cmd_encode(int argc, char **argv)
         return pl_usage_error(o.command, "--%s is missing", tokenizer == NULL ? "tokenizer" : "out");
     if (words.count == 0)
         return pl_usage_error(o.command, "there is no text: name at least one file, or - for standard input");
+    if ((code = check_out(o.command, out, &words, tokenizer)) != PL_EXIT_OK)
+        return code;
     struct pl_pool *pool = new_pool(o.command, &alloc, threads);
     if (pool == NULL)
         return PL_EXIT_FAILED;

@@ -143,7 +143,7 @@ static enum pelago_status score(struct eval *e, const struct pl_choices *c)
     struct pl_tokenizer *t;
     struct pl_choices_result result;
     bool live = isatty(STDERR_FILENO) != 0;
-    PL_TRY(pl_tokenizer_parse(&t, &e->alloc, e->weights.tokenizer.data, e->weights.tokenizer.len, &e->err));
+    PL_TRY(pl_weights_tokenizer(&e->weights, &t, &e->err));
     enum pelago_status st =
         pl_choices_score(c, e->model, t, live ? show_progress : NULL, NULL, &result, &e->err);
     pl_tokenizer_free(t);
@@ -215,6 +215,8 @@ int pl_cmd_eval(int argc, char **argv)
         return code;
     if (words.count != 1 || (e.data == NULL && e.choices == NULL))
         return pl_usage_error(command, "expected one folder, and --data NAME or --choices FILE");
+    if (pl_engine_backend_check(e.backend, &e.err) == PELAGO_INVALID)
+        return pl_refusal(command, &e.err);
     e.from = words.at[0];
     e.alloc = pl_alloc_system();
     e.weights.alloc = e.alloc;

@@ -33,6 +33,19 @@ static int write_out(struct pl_weights *w, const char *out)
     return PL_EXIT_OK;
 }
 
+/* It can be read, and the model knows all of its tokens. */
+static enum pelago_status check_tokenizer(const struct pl_weights *w, struct pl_error *err)
+{
+    struct pl_tokenizer *t;
+    PL_TRY(pl_weights_tokenizer(w, &t, err));
+    uint32_t vocab = pl_tokenizer_vocab(t);
+    pl_tokenizer_free(t);
+    if (vocab > w->config.vocab)
+        return pl_fail(err, PELAGO_INVALID, "%s has %u tokens, but the model's vocabulary is %u",
+                       w->tokenizer_name, vocab, w->config.vocab);
+    return PELAGO_OK;
+}
+
 static int import_from(const char *from, const char *out)
 {
     struct pl_alloc alloc = pl_alloc_system();
@@ -42,7 +55,10 @@ static int import_from(const char *from, const char *out)
     if (pl_posix_dir_open(&dir, &alloc, from, PL_POSIX_DIR_EXISTING, &err) != PELAGO_OK)
         return pl_failure(command, &err);
     int code;
-    if (pl_weights_load_hf(&weights, pl_posix_dir_table(dir), &err) != PELAGO_OK)
+    enum pelago_status st = pl_weights_load_hf(&weights, pl_posix_dir_table(dir), &err);
+    if (st == PELAGO_OK && weights.tokenizer.len > 0)
+        st = check_tokenizer(&weights, &err);
+    if (st != PELAGO_OK)
         code = pl_failure_at(command, from, dir, &err);
     else
         code = write_out(&weights, out);

@@ -11,6 +11,7 @@
 #include "cmd/text.h"
 #include "cmd/weights.h"
 #include "data/tokenizer.h"
+#include "model/engine.h"
 #include "model/infer.h"
 #include "model/sampler.h"
 #include "os/clock.h"
@@ -35,9 +36,10 @@ struct sample {
     struct pl_ids ids; /* the prompt's tokens */
     struct pl_infer *inf;
     struct pl_sampler sampler;
-    bool careful; /* stdout is a terminal */
-    uint8_t last; /* byte shown */
-    uint64_t made, steps, steps_ns, prompt_ns; /* tokens, passes for one of them and their time, time of prompts */
+    bool careful;                 /* stdout is a terminal */
+    uint8_t last;                 /* byte shown */
+    uint64_t made, steps;         /* tokens; passes for one of them */
+    uint64_t steps_ns, prompt_ns; /* time of those, and of prompts */
     struct pl_error err;
 };
 
@@ -93,9 +95,7 @@ static enum pelago_status load(struct sample *s)
 {
     PL_TRY(pl_posix_dir_open(&s->dir, &s->alloc, s->from, PL_POSIX_DIR_EXISTING, &s->err));
     PL_TRY(pl_weights_load(&s->weights, pl_posix_dir_table(s->dir), s->step, &s->err));
-    if (s->weights.tokenizer.len == 0)
-        return pl_fail(&s->err, PELAGO_NOTFOUND, "the model has no tokenizer beside it");
-    return pl_tokenizer_parse(&s->tokenizer, &s->alloc, s->weights.tokenizer.data, s->weights.tokenizer.len, &s->err);
+    return pl_weights_tokenizer(&s->weights, &s->tokenizer, &s->err);
 }
 
 /* What a text begins with: <|endoftext|>, or at least a token that may be anywhere. */
@@ -123,12 +123,14 @@ static enum pelago_status check_ids(struct sample *s)
     if (s->ids.count == 0)
         return pl_fail(&s->err, PELAGO_INVALID, "the prompt has no tokens");
     if (s->ids.count > c->context)
-        return pl_fail(&s->err, PELAGO_LIMIT, "the prompt has %lu tokens, but the model's context has room for %u",
+        return pl_fail(&s->err, PELAGO_LIMIT,
+                       "the prompt has %lu tokens, but the model's context has room for %u",
                        (uint64_t)s->ids.count, c->context);
     for (size_t i = 0; i < s->ids.count; i++)
         if (s->ids.at[i] >= c->vocab)
             return pl_fail(&s->err, PELAGO_INVALID,
-                           "the tokenizer gives token %u, but the model's vocabulary has %u: they do not belong together",
+                           "the tokenizer gives token %u, but the model's vocabulary has %u: they do not "
+                           "belong together",
                            s->ids.at[i], c->vocab);
     return PELAGO_OK;
 }
@@ -143,8 +145,8 @@ static enum pelago_status build(struct sample *s)
     PL_TRY(pl_infer_new(&s->inf, &s->alloc, &o, &s->weights.tensors, s->weights.params, &s->err));
     pl_weights_release(&s->weights);
     /* A vocabulary may be padded: what has no token must not come. */
-    return pl_sampler_init(&s->sampler, &s->alloc, pl_min32(c.vocab, pl_tokenizer_vocab(s->tokenizer)), &s->how,
-                           &s->err);
+    return pl_sampler_init(&s->sampler, &s->alloc, pl_min32(c.vocab, pl_tokenizer_vocab(s->tokenizer)),
+                           &s->how, &s->err);
 }
 
 static enum pelago_status prepare(struct sample *s)
@@ -175,13 +177,14 @@ static void defuse(uint8_t *text, size_t len)
 /* Shows what is in the buffer and empties it. False when nobody takes it, which is said at the end (main.c). */
 static bool show(struct sample *s)
 {
-    if (s->text.len > 0)
-        s->last = s->text.data[s->text.len - 1];
-    if (s->careful)
-        defuse(s->text.data, s->text.len);
-    bool good = fwrite(s->text.data, 1, s->text.len, stdout) == s->text.len && fflush(stdout) == 0;
+    size_t len = s->text.len;
     s->text.len = 0;
-    return good;
+    if (len == 0)
+        return true;
+    s->last = s->text.data[len - 1];
+    if (s->careful)
+        defuse(s->text.data, len);
+    return fwrite(s->text.data, 1, len, stdout) == len && fflush(stdout) == 0;
 }
 
 /* The rest of the text, and the end of a line where it has none. */
@@ -227,10 +230,12 @@ static enum pelago_status go_on(struct sample *s, const float *logits)
 {
     struct pl_decoder d = {.held_len = 0};
     uint32_t end = pl_tokenizer_end_of_text(s->tokenizer), made = 0;
+    bool full = false;
     while (interrupted == 0) {
         uint32_t token = pl_sampler_pick(&s->sampler, logits);
         if (token == PL_NONE32)
-            return pl_fail(&s->err, PELAGO_INVALID, "the model's output is not a number: its weights are damaged");
+            return pl_fail(&s->err, PELAGO_INVALID,
+                           "the model's output is not a number: its weights are damaged");
         if (token == end)
             break;
         made++;
@@ -238,14 +243,17 @@ static enum pelago_status go_on(struct sample *s, const float *logits)
         PL_TRY(pl_decoder_push(&d, s->tokenizer, token, &s->text));
         if (!show(s) || made == s->tokens)
             break;
-        if (pl_infer_position(s->inf) == pl_infer_context(s->inf)) {
-            fprintf(stderr, "pelago sample: the model's context of %u tokens is full.\n", pl_infer_context(s->inf));
+        full = pl_infer_position(s->inf) == pl_infer_context(s->inf);
+        if (full)
             break;
-        }
         logits = pl_infer_step(s->inf, &token, 1);
         s->steps++;
     }
-    return finish_text(s, &d);
+    PL_TRY(finish_text(s, &d));
+    if (full)
+        fprintf(stderr, "pelago sample: the model's context of %u tokens is full.\n",
+                pl_infer_context(s->inf));
+    return PELAGO_OK;
 }
 
 static enum pelago_status generate(struct sample *s)
@@ -294,7 +302,8 @@ static int run(struct sample *s)
         (void)pl_fail(&s->err, st, "%s", pl_status_text(st));
     int code = interrupted != 0 ? 128 + interrupted : PL_EXIT_OK;
     if (st != PELAGO_OK)
-        code = s->dir == NULL ? pl_failure(command, &s->err) : pl_failure_at(command, s->from, s->dir, &s->err);
+        code =
+            s->dir == NULL ? pl_failure(command, &s->err) : pl_failure_at(command, s->from, s->dir, &s->err);
     pl_sampler_release(&s->sampler);
     pl_infer_free(s->inf);
     pl_ids_release(&s->ids);
@@ -307,31 +316,36 @@ static int run(struct sample *s)
 
 int pl_cmd_sample(int argc, char **argv)
 {
-    struct sample s = {.step = PL_NONE64, .seed = 1, .tokens = 200, .count = 1,
-                       .how = {.temperature = 0.8, .top_p = 0.95}};
+    struct sample s = {
+        .step = PL_NONE64, .seed = 1, .tokens = 200, .count = 1, .how = {.temperature = 0.8, .top_p = 0.95}};
     const struct pl_option table[] = {
         {"prompt", "TEXT", "what to go on with; - reads it from the standard input (default: a new text)",
-         PL_OPTION_TEXT, &s.prompt, 0, 0},
-        {"tokens", "N", "tokens of a text at most (default: 200)", PL_OPTION_U32, &s.tokens, 1, PL_CONTEXT_MAX},
-        {"temperature", "X", "0 takes the likeliest token always, 1 follows the model (default: 0.8)", PL_OPTION_FLOAT,
-         &s.how.temperature, 0, 0},
-        {"top-p", "X", "only the likeliest tokens, as few as have this probability (default: 0.95)", PL_OPTION_FLOAT,
-         &s.how.top_p, 0, 0},
-        {"top-k", "N", "only the N likeliest tokens (default: all)", PL_OPTION_U32, &s.how.top_k, 1, PL_VOCAB_MAX},
-        {"min-p", "X", "only tokens with this share of the likeliest one's probability (default: 0)", PL_OPTION_FLOAT,
-         &s.how.min_p, 0, 0},
+         PL_OPTION_ANY_TEXT, &s.prompt, 0, 0},
+        {"tokens", "N", "tokens of a text at most (default: 200)", PL_OPTION_U32, &s.tokens, 1,
+         PL_CONTEXT_MAX},
+        {"temperature", "X", "0 takes the likeliest token always, 1 follows the model (default: 0.8)",
+         PL_OPTION_FLOAT, &s.how.temperature, 0, 0},
+        {"top-p", "X", "only the likeliest tokens, as few as have this probability (default: 0.95)",
+         PL_OPTION_FLOAT, &s.how.top_p, 0, 0},
+        {"top-k", "N", "only the N likeliest tokens (default: all)", PL_OPTION_U32, &s.how.top_k, 1,
+         PL_VOCAB_MAX},
+        {"min-p", "X", "only tokens with this share of the likeliest one's probability (default: 0)",
+         PL_OPTION_FLOAT, &s.how.min_p, 0, 0},
         {"seed", "N", "the same seed gives the same text (default: 1)", PL_OPTION_U64, &s.seed, 0, 0},
         {"count", "N", "texts to make (default: 1)", PL_OPTION_U32, &s.count, 1, 1000000},
-        {"step", "N", "the checkpoint of this step (default: the newest)", PL_OPTION_U64, &s.step, 0, PL_COUNT_MAX},
+        {"step", "N", "the checkpoint of this step (default: the newest)", PL_OPTION_U64, &s.step, 0,
+         PL_COUNT_MAX},
         {"threads", "N", "threads (default: one for each processor)", PL_OPTION_U32, &s.threads, 1,
          PL_POOL_THREADS_MAX},
-        {"backend", "NAME", "ref, portable, avx2 or avx512 (default: the best)", PL_OPTION_TEXT, &s.backend, 0, 0},
+        {"backend", "NAME", "ref, portable, avx2 or avx512 (default: the best)", PL_OPTION_TEXT, &s.backend,
+         0, 0},
     };
-    const struct pl_options options = {command, "FOLDER [OPTION...]",
-                                       "Lets a model write: one of a folder of checkpoints, or a Hugging Face folder. A text ends at\n"
-                                       "<|endoftext|>, at --tokens, or where the model's context is full. Ctrl-C ends it, too,\n"
-                                       "and leaves with 130.",
-                                       table, sizeof table / sizeof table[0]};
+    const struct pl_options options = {
+        command, "FOLDER [OPTION...]",
+        "Lets a model write: one of a folder of checkpoints, or a Hugging Face folder. A text ends at\n"
+        "<|endoftext|>, at --tokens, or where the model's context is full. Ctrl-C ends it, too,\n"
+        "and leaves with 130.",
+        table, sizeof table / sizeof table[0]};
     struct pl_words words;
     int code;
     if (!pl_options_parse(&options, argc, argv, &words, &code))
@@ -340,6 +354,8 @@ int pl_cmd_sample(int argc, char **argv)
         return pl_usage_error(command, "expected one folder with a model");
     if (pl_sampler_options_check(&s.how, &s.err) != PELAGO_OK)
         return pl_usage_error(command, "%s", s.err.text);
+    if (pl_engine_backend_check(s.backend, &s.err) == PELAGO_INVALID)
+        return pl_refusal(command, &s.err);
     s.from = words.at[0];
     return run(&s);
 }

@@ -14,11 +14,13 @@
 #include "cmd/train_sample.h"
 #include "cmd/train_view.h"
 #include "cmd/weights.h"
+#include "data/bpe_train.h"
 #include "data/unicode.h"
 #include "os/clock.h"
 #include "train/batches.h"
 #include "train/dataset.h"
 #include "train/evaluate.h"
+#include "train/files.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -41,6 +43,7 @@ struct run {
     struct pl_batches batches;
     struct pl_train_view view;
     uint64_t saved_step, saved_ns; /* the last save; PL_NONE64: none */
+    bool goes_back;                /* there are later checkpoints than the one resumed */
     bool fresh;                    /* only the parameters come from the checkpoint */
     struct pl_error err;
 };
@@ -68,18 +71,42 @@ static void listen(void)
 
 /* ---- getting ready ---- */
 
+/* The folder is ours alone, and can be written to. */
+static enum pelago_status take_folder(struct run *r)
+{
+    static const char probe[] = "probe";
+    PL_TRY(pl_posix_dir_open(&r->dir, &r->alloc, r->args.out,
+                             r->args.resume ? PL_POSIX_DIR_EXISTING : PL_POSIX_DIR_CREATE, &r->err));
+    PL_TRY(pl_posix_dir_lock(r->dir, r->args.out, &r->err));
+    struct pl_dir dir = pl_posix_dir_table(r->dir);
+    struct pl_error why;
+    enum pelago_status st = pl_files_write(dir, probe, (struct pl_bytes){probe, sizeof probe}, &why);
+    if (st != PELAGO_OK)
+        return pl_fail(&r->err, st, "the folder %s cannot be written to: %s", r->args.out,
+                       pl_posix_dir_reason(r->dir));
+    (void)dir.ops->remove(dir.self, probe);
+    return PELAGO_OK;
+}
+
+static enum pelago_status check_space(struct run *r)
+{
+    uint64_t needed = r->trainer->model->tensors.params * sizeof(float);
+    uint64_t room = r->dir != NULL ? pl_posix_dir_free_bytes(r->dir) : PL_NONE64;
+    for (uint32_t i = 0; i < r->trainer->span_count; i++)
+        needed += (uint64_t)r->trainer->spans[i].rows * r->trainer->spans[i].cols * sizeof(float);
+    if (needed <= room)
+        return PELAGO_OK;
+    return pl_fail(&r->err, PELAGO_FULL,
+                   "no space left in %s: a checkpoint needs %lu bytes, and there are %lu", r->args.out,
+                   needed, room);
+}
+
 /* A folder that has a run already is not written to by another one. */
 static enum pelago_status refuse_old_run(struct run *r)
 {
-    struct pl_posix_dir *dir;
     struct pl_error err;
     uint64_t step;
-    if (access(r->args.out, F_OK) != 0)
-        return PELAGO_OK;
-    PL_TRY(pl_posix_dir_open(&dir, &r->alloc, r->args.out, PL_POSIX_DIR_EXISTING, &r->err));
-    enum pelago_status st = pl_checkpoint_newest(pl_posix_dir_table(dir), PL_NONE64, &step, &err);
-    pl_posix_dir_close(dir);
-    if (st != PELAGO_OK)
+    if (pl_checkpoint_newest(pl_posix_dir_table(r->dir), PL_NONE64, &step, &err) != PELAGO_OK)
         return PELAGO_OK;
     return pl_fail(&r->err, PELAGO_INVALID,
                    "%s holds a run of %lu steps: --resume goes on with it, another --out begins anew",
@@ -88,10 +115,15 @@ static enum pelago_status refuse_old_run(struct run *r)
 
 static enum pelago_status open_saved(struct run *r)
 {
-    PL_TRY(pl_posix_dir_open(&r->dir, &r->alloc, r->args.out, PL_POSIX_DIR_EXISTING, &r->err));
-    PL_TRY(pl_checkpoint_open(&r->saved, pl_posix_dir_table(r->dir), &r->alloc, PL_NONE64, &r->err));
-    if (pl_checkpoint_has_tokenizer(r->saved))
-        PL_TRY(pl_checkpoint_read_tokenizer(r->saved, &r->json, &r->err));
+    struct pl_dir dir = pl_posix_dir_table(r->dir);
+    uint64_t newest;
+    enum pelago_status st = pl_checkpoint_open(&r->saved, dir, &r->alloc, r->args.step, &r->err);
+    if (st == PELAGO_OK && pl_checkpoint_has_tokenizer(r->saved))
+        st = pl_checkpoint_read_tokenizer(r->saved, &r->json, &r->err);
+    if (st != PELAGO_OK)
+        return pl_checkpoint_advise(dir, &r->alloc, r->args.step, st, &r->err);
+    r->goes_back = pl_checkpoint_newest(dir, PL_NONE64, &newest, NULL) == PELAGO_OK &&
+                   newest > pl_checkpoint_step(r->saved);
     return pl_train_plan_resume(&r->plan, &r->args, r->saved, &r->fresh, &r->err);
 }
 
@@ -110,44 +142,52 @@ static enum pelago_status open_data(struct run *r)
     return pl_train_plan_settle(&r->plan, r->data->vocab, &r->err);
 }
 
+static enum pelago_status load_saved(struct run *r)
+{
+    enum pelago_status st = r->fresh ? pl_trainer_load_params(r->trainer, r->saved, &r->err)
+                                     : pl_trainer_load(r->trainer, r->saved, &r->err);
+    return pl_checkpoint_advise(pl_posix_dir_table(r->dir), &r->alloc, r->args.step, st, &r->err);
+}
+
 static enum pelago_status open_trainer(struct run *r)
 {
     const struct pl_trainer_options *o = &r->plan.trainer;
     PL_TRY(pl_batches_init(&r->batches, &r->alloc, &r->data->train, o->seq, o->seed, &r->err));
     PL_TRY(pl_trainer_new(&r->trainer, &r->alloc, o, &r->err));
     if (r->saved != NULL)
-        PL_TRY(r->fresh ? pl_trainer_load_params(r->trainer, r->saved, &r->err)
-                        : pl_trainer_load(r->trainer, r->saved, &r->err));
+        PL_TRY(load_saved(r));
     if (r->plan.data_changed)
         r->trainer->progress.sequence = 0;
     r->saved_step = r->saved != NULL && !r->fresh ? r->trainer->progress.step : PL_NONE64;
     pl_checkpoint_close(r->saved);
     r->saved = NULL;
-    if (r->args.out != NULL && r->dir == NULL)
-        PL_TRY(pl_posix_dir_open(&r->dir, &r->alloc, r->args.out, PL_POSIX_DIR_CREATE, &r->err));
-    return PELAGO_OK;
+    return check_space(r);
+}
+
+/* For the tokenizer that is to be made. */
+static bool is_vocab_too_small(const struct pl_train_args *a)
+{
+    return a->tokenizer == NULL && a->dims.vocab > 0 && a->dims.vocab < PL_BPE_VOCAB_MIN;
 }
 
 /* PL_EXIT_OK, or the exit code after saying what is wrong: 2 for what was asked, 1 for what was found. */
 static int prepare(struct run *r)
 {
-    enum pelago_status st = PELAGO_OK;
-    if (!r->args.resume) {
-        if (pl_train_plan_new(&r->plan, &r->args, &r->err) != PELAGO_OK) {
-            (void)pl_failure(pl_train_command, &r->err);
-            return PL_EXIT_USAGE;
-        }
-        st = r->args.out != NULL ? refuse_old_run(r) : PELAGO_OK;
-    } else {
+    if (!r->args.resume && pl_train_plan_new(&r->plan, &r->args, &r->err) != PELAGO_OK)
+        return pl_refusal(pl_train_command, &r->err);
+    enum pelago_status st = r->args.out != NULL ? take_folder(r) : PELAGO_OK;
+    if (st == PELAGO_OK && r->args.resume)
         st = open_saved(r);
+    else if (st == PELAGO_OK && r->dir != NULL)
+        st = refuse_old_run(r);
+    if (st == PELAGO_OK) {
+        st = open_data(r);
+        if (st == PELAGO_LIMIT && is_vocab_too_small(&r->args))
+            return pl_refusal(pl_train_command, &r->err);
     }
     if (st == PELAGO_OK)
-        st = open_data(r);
-    if (st == PELAGO_OK)
         st = open_trainer(r);
-    if (st != PELAGO_OK)
-        return pl_failure(pl_train_command, &r->err);
-    return pl_train_view_open_log(&r->view, r->args.log) ? PL_EXIT_OK : PL_EXIT_FAILED;
+    return st == PELAGO_OK ? PL_EXIT_OK : pl_failure(pl_train_command, &r->err);
 }
 
 /* ---- words at the start ---- */
@@ -177,6 +217,9 @@ static void introduce(struct run *r)
     if (r->trainer->progress.step > 0)
         pl_train_view_say(v, "going on after step %" PRIu64 "%s", r->trainer->progress.step,
                           r->plan.data_changed ? ", with other data" : "");
+    if (r->goes_back)
+        pl_train_view_say(v,
+                          "the first save takes the place of the later checkpoints, which are removed then");
 }
 
 /* ---- saving and validating ---- */
@@ -194,6 +237,9 @@ static enum pelago_status save(struct run *r)
                                      .keep = r->args.keep};
     if (r->dir == NULL || r->saved_step == r->trainer->progress.step)
         return PELAGO_OK;
+    if (r->goes_back)
+        PL_TRY(pl_checkpoint_go_back(pl_posix_dir_table(r->dir), r->args.step, &r->err));
+    r->goes_back = false;
     PL_TRY(pl_trainer_save(r->trainer, pl_posix_dir_table(r->dir), &extra, &r->err));
     r->saved_step = r->trainer->progress.step;
     r->saved_ns = pl_clock_ns();
@@ -367,6 +413,14 @@ static int run(struct run *r)
     int code = prepare(r);
     if (code != PL_EXIT_OK)
         return code;
+    if (r->trainer->progress.tokens >= r->plan.total_tokens) {
+        uint64_t tokens = r->trainer->progress.tokens;
+        printf("the run has its %" PRIu64 " tokens already; --tokens %" PRIu64 " goes on.\n", tokens,
+               2 * tokens);
+        return PL_EXIT_OK;
+    }
+    if (!pl_train_view_open_log(&r->view, r->args.log))
+        return PL_EXIT_FAILED;
     struct pl_train_view *v = &r->view;
     v->quiet = r->args.quiet;
     v->live = isatty(STDOUT_FILENO) != 0;
@@ -384,14 +438,45 @@ static int run(struct run *r)
     return code;
 }
 
-/* A folder made for a run that saved nothing is taken away again; one that holds anything stays. */
-static void release(struct run *r, bool existed)
+/* How long the part of a path is that ends with the first folder that is not there; 0: all are. */
+static size_t first_missing(const char *path)
+{
+    char part[PL_PATH_MAX];
+    size_t len = strlen(path);
+    for (size_t i = 1; len < sizeof part && i <= len; i++) {
+        if (path[i] != '/' && path[i] != '\0')
+            continue;
+        memcpy(part, path, i);
+        part[i] = '\0';
+        if (access(part, F_OK) != 0)
+            return i;
+    }
+    return 0;
+}
+
+/* Folders made for a run that saved nothing are taken away again; one that holds anything stays. */
+static void remove_folders(const char *path, size_t first)
+{
+    char part[PL_PATH_MAX];
+    size_t len = strlen(path);
+    for (; first > 0 && len < sizeof part && len >= first; len--) {
+        if (path[len] != '/' && path[len] != '\0')
+            continue;
+        memcpy(part, path, len);
+        part[len] = '\0';
+        if (rmdir(part) != 0)
+            return;
+    }
+}
+
+static void release(struct run *r, size_t missing)
 {
     (void)pl_train_view_close_log(&r->view);
     pl_checkpoint_close(r->saved);
+    bool opened = r->dir != NULL;
     pl_posix_dir_close(r->dir);
-    if (r->dir != NULL && !existed)
-        (void)rmdir(r->args.out);
+    if (opened)
+        remove_folders(r->args.out, missing);
     pl_batches_release(&r->batches);
     pl_trainer_free(r->trainer);
     pl_dataset_close(r->data);
@@ -412,9 +497,9 @@ int pl_cmd_train(int argc, char **argv)
     r->alloc = alloc;
     pl_buf_init(&r->json, &r->alloc, PL_TOKENIZER_BYTES_MAX);
     bool good = pl_train_args_parse(&r->args, argc, argv, &code);
-    bool existed = good && r->args.out != NULL && access(r->args.out, F_OK) == 0;
+    size_t missing = good && r->args.out != NULL ? first_missing(r->args.out) : 0;
     if (good)
         code = run(r);
-    release(r, existed);
+    release(r, missing);
     return code;
 }

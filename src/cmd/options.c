@@ -35,6 +35,12 @@ int pl_failure(const char *command, const struct pl_error *err)
     return PL_EXIT_FAILED;
 }
 
+int pl_refusal(const char *command, const struct pl_error *err)
+{
+    (void)pl_failure(command, err);
+    return PL_EXIT_USAGE;
+}
+
 /* ---- values ---- */
 
 /* "5k", "1.5M": as many digits after the point as keep the count whole. */
@@ -137,10 +143,11 @@ static int set_whole(const char *command, const struct pl_option *option, const 
 
 static int set_value(const char *command, const struct pl_option *option, const char *value)
 {
-    if (value == NULL || value[0] == '\0')
+    if (value == NULL || (value[0] == '\0' && option->kind != PL_OPTION_ANY_TEXT))
         return pl_usage_error(command, "--%s needs a value", option->name);
     switch (option->kind) {
     case PL_OPTION_TEXT:
+    case PL_OPTION_ANY_TEXT:
         *(const char **)option->into = value;
         return PL_EXIT_OK;
     case PL_OPTION_FLOAT:

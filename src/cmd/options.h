@@ -27,6 +27,7 @@
 enum pl_option_kind {
     PL_OPTION_FLAG = 1, /* bool, set to true */
     PL_OPTION_TEXT,     /* const char *, not empty */
+    PL_OPTION_ANY_TEXT, /* const char *, perhaps empty */
     PL_OPTION_U32,      /* uint32_t */
     PL_OPTION_U64,      /* uint64_t */
     PL_OPTION_COUNT,    /* uint64_t; 5k, 1.5M and 2G mean thousands, millions and billions */
@@ -67,5 +68,7 @@ void pl_options_help(const struct pl_options *o);
  * PL_EXIT_FAILED. err->text may end in a stop or not. */
 int pl_usage_error(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int pl_failure(const char *command, const struct pl_error *err);
+int pl_refusal(const char *command,
+               const struct pl_error *err); /* as pl_failure, but it was asked wrongly: PL_EXIT_USAGE */
 
 #endif

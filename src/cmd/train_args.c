@@ -6,6 +6,7 @@
 #include "cmd/options.h"
 #include "cmd/text.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -67,8 +68,48 @@ static bool check_words(const struct pl_train_args *a, int *exit_code)
         *exit_code = pl_usage_error(pl_train_command, "--min-lr and --lr-floor say the same; give one");
     else if (a->resume && a->out == NULL)
         *exit_code = pl_usage_error(pl_train_command, "--resume needs --out FOLDER, where the run was saved");
+    else if (!a->resume && a->step != PL_NONE64)
+        *exit_code =
+            pl_usage_error(pl_train_command, "--step goes with --resume; --steps says how long to train");
     else
         return true;
+    return false;
+}
+
+static bool check_reals(const struct pl_train_args *a, int *exit_code)
+{
+    const struct {
+        const char *name;
+        double value;
+        bool good;
+        const char *expected;
+    } reals[] = {
+        {"lr", a->lr, a->lr > 0 && a->lr <= 100, "a rate above 0 and at most 100"},
+        {"min-lr", a->min_lr, a->min_lr >= 0 && a->min_lr <= 100, "a rate from 0 to --lr"},
+        {"lr-floor", a->lr_floor, a->lr_floor >= 0 && a->lr_floor <= 1, "a share from 0 to 1"},
+        {"decay", a->decay, a->decay > 0 && a->decay <= 1, "a share above 0 and at most 1"},
+        {"weight-decay", a->weight_decay, a->weight_decay >= 0 && a->weight_decay <= 100, "0 to 100"},
+        {"beta1", a->beta1, a->beta1 >= 0 && (float)a->beta1 < 1, "at least 0 and below 1"},
+        {"beta2", a->beta2, a->beta2 >= 0 && (float)a->beta2 < 1, "at least 0 and below 1"},
+        {"clip", a->clip, a->clip >= 0 && a->clip <= (double)FLT_MAX, "0, for none, or a length above it"},
+        {"z-loss", a->z_loss, a->z_loss >= 0 && a->z_loss <= 1, "0 to 1"},
+        {"min-lr", a->min_lr, isnan(a->lr) || a->min_lr <= a->lr, "a rate from 0 to --lr"},
+    };
+    for (unsigned i = 0; i < sizeof reals / sizeof reals[0]; i++)
+        if (!isnan(reals[i].value) && !reals[i].good) {
+            *exit_code = pl_usage_error(pl_train_command, "--%s is %g, expected %s", reals[i].name,
+                                        reals[i].value, reals[i].expected);
+            return false;
+        }
+    return true;
+}
+
+static bool check_backend(const struct pl_train_args *a, int *exit_code)
+{
+    struct pl_error err;
+    if (pl_engine_backend_check(a->backend, &err) != PELAGO_INVALID)
+        return true;
+    *exit_code = pl_refusal(pl_train_command, &err);
     return false;
 }
 
@@ -78,7 +119,8 @@ static bool check_rest(struct pl_train_args *a, const struct pl_words *words, in
         *exit_code = pl_usage_error(pl_train_command, "unexpected '%s'", pl_text_clip(words->at[0]).at);
         return false;
     }
-    return check_words(a, exit_code) && read_span("warmup", a->warmup_text, &a->warmup, exit_code) &&
+    return check_words(a, exit_code) && check_reals(a, exit_code) && check_backend(a, exit_code) &&
+           read_span("warmup", a->warmup_text, &a->warmup, exit_code) &&
            read_span("save-every", a->save_text, &a->save_every, exit_code) &&
            read_span("eval-every", a->eval_text, &a->eval_every, exit_code);
 }
@@ -168,6 +210,8 @@ static uint32_t run_options(struct pl_train_args *a, struct pl_option *out)
         {"log", "FILE", "append a line of JSON for every step", PL_OPTION_TEXT, &a->log, 0, 0},
         {"quiet", NULL, "only the result", PL_OPTION_FLAG, &a->quiet, 0, 0},
         {"resume", NULL, "go on with the run saved in --out", PL_OPTION_FLAG, &a->resume, 0, 0},
+        {"step", "N", "--resume: from the checkpoint of this step (default: the newest)", PL_OPTION_U64,
+         &a->step, 0, PL_COUNT_MAX},
     };
     memcpy(out, table, sizeof table);
     return sizeof table / sizeof table[0];
@@ -177,7 +221,7 @@ bool pl_train_args_parse(struct pl_train_args *a, int argc, char **argv, int *ex
 {
     struct pl_option table[OPTIONS_MAX];
     struct pl_words words;
-    *a = (struct pl_train_args){.seed = PL_NONE64, .keep = PL_CHECKPOINTS_KEPT};
+    *a = (struct pl_train_args){.seed = PL_NONE64, .step = PL_NONE64, .keep = PL_CHECKPOINTS_KEPT};
     double *reals[] = {&a->lr,    &a->min_lr, &a->lr_floor, &a->decay, &a->weight_decay,
                        &a->beta1, &a->beta2,  &a->clip,     &a->z_loss};
     for (unsigned i = 0; i < sizeof reals / sizeof reals[0]; i++)

@@ -23,6 +23,7 @@ struct pl_train_args {
     const char *warmup_text, *save_text, *eval_text;
     struct pl_span warmup, save_every, eval_every;
     uint64_t tokens, steps, eval_tokens, seed;
+    uint64_t step; /* of the checkpoint to resume; PL_NONE64: the newest */
     uint32_t batch, seq, accumulate, threads, keep;
     double lr, min_lr, lr_floor, decay, weight_decay, beta1, beta2, clip, z_loss;
     bool recompute, quiet, resume;

@@ -1,6 +1,7 @@
 /* cmd/weights.c - see weights.h. */
 #include "cmd/weights.h"
 
+#include "base/fmt.h"
 #include "cmd/options.h"
 #include "train/checkpoint.h"
 #include "train/hf.h"
@@ -31,6 +32,7 @@ static enum pelago_status read_checkpoint(struct pl_weights *w, struct pl_checkp
     w->step = pl_checkpoint_step(r);
     PL_TRY(make_room(w, err));
     PL_TRY(pl_checkpoint_read_params(r, &w->tensors, w->params, err));
+    (void)pl_fmt(w->tokenizer_name, sizeof w->tokenizer_name, "%s", pl_checkpoint_tokenizer_name(r));
     return pl_checkpoint_has_tokenizer(r) ? pl_checkpoint_read_tokenizer(r, &w->tokenizer, err) : PELAGO_OK;
 }
 
@@ -39,10 +41,11 @@ enum pelago_status pl_weights_load_checkpoint(struct pl_weights *w, struct pl_di
 {
     struct pl_checkpoint_reader *r;
     begin(w);
-    PL_TRY(pl_checkpoint_open(&r, dir, &w->alloc, step, err));
-    enum pelago_status st = read_checkpoint(w, r, err);
+    enum pelago_status st = pl_checkpoint_open(&r, dir, &w->alloc, step, err);
+    if (st == PELAGO_OK)
+        st = read_checkpoint(w, r, err);
     pl_checkpoint_close(r);
-    return st;
+    return pl_checkpoint_advise(dir, &w->alloc, step, st, err);
 }
 
 enum pelago_status pl_weights_load_hf(struct pl_weights *w, struct pl_dir dir, struct pl_error *err)
@@ -51,10 +54,12 @@ enum pelago_status pl_weights_load_hf(struct pl_weights *w, struct pl_dir dir, s
     PL_TRY(pl_hf_read_config(dir, &w->alloc, &w->config, err));
     PL_TRY(make_room(w, err));
     PL_TRY(pl_hf_read_params(dir, &w->alloc, &w->tensors, w->params, err));
+    (void)pl_fmt(w->tokenizer_name, sizeof w->tokenizer_name, "tokenizer.json");
     return pl_hf_read_tokenizer(dir, &w->tokenizer, err);
 }
 
-enum pelago_status pl_weights_load(struct pl_weights *w, struct pl_dir dir, uint64_t step, struct pl_error *err)
+enum pelago_status pl_weights_load(struct pl_weights *w, struct pl_dir dir, uint64_t step,
+                                   struct pl_error *err)
 {
     uint64_t newest;
     begin(w);
@@ -64,10 +69,24 @@ enum pelago_status pl_weights_load(struct pl_weights *w, struct pl_dir dir, uint
     if (st == PELAGO_NOTFOUND)
         st = pl_weights_load_hf(w, dir, err);
     if (st == PELAGO_NOTFOUND && w->config.layers == 0)
-        return pl_fail(err, st,
-                       "this is neither a folder of checkpoints (no state-*.json) nor a Hugging Face folder (no "
-                       "config.json)");
+        return pl_fail(
+            err, st,
+            "this is neither a folder of checkpoints (no state-*.json) nor a Hugging Face folder (no "
+            "config.json)");
     return st;
+}
+
+enum pelago_status pl_weights_tokenizer(const struct pl_weights *w, struct pl_tokenizer **out,
+                                        struct pl_error *err)
+{
+    struct pl_error why;
+    *out = NULL;
+    if (w->tokenizer.len == 0)
+        return pl_fail(err, PELAGO_NOTFOUND, "the model has no tokenizer beside it");
+    enum pelago_status st = pl_tokenizer_parse(out, &w->alloc, w->tokenizer.data, w->tokenizer.len, &why);
+    if (st != PELAGO_OK)
+        return pl_fail(err, st, "%s: %s", w->tokenizer_name, why.text);
+    return PELAGO_OK;
 }
 
 void pl_weights_release(struct pl_weights *w)

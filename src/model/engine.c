@@ -59,6 +59,12 @@ static enum pelago_status choose(const char *name, uint32_t *index, struct pl_er
                    "there is no back end '%s'; known are ref, portable, avx2, avx512, bf16, amx.", name);
 }
 
+enum pelago_status pl_engine_backend_check(const char *name, struct pl_error *err)
+{
+    uint32_t index = 0;
+    return choose(name, &index, err);
+}
+
 enum pelago_status pl_engine_init(struct pl_engine *e, const struct pl_alloc *alloc, const char *name,
                                   uint32_t threads, struct pl_error *err)
 {

@@ -30,6 +30,8 @@ enum pelago_status pl_engine_init(struct pl_engine *e, const struct pl_alloc *al
 void pl_engine_release(struct pl_engine *e);
 /* Back ends by index, NULL after the last; *usable says whether this machine can run it. */
 const char *pl_engine_backend_name(uint32_t index, bool *usable);
+/* INVALID for a name that is none, UNSUPPORTED for one this machine cannot run; NULL is fine. */
+enum pelago_status pl_engine_backend_check(const char *name, struct pl_error *err);
 
 /* For operations: at least so much scratch, or false and out_of_memory. Sizes only ever grow, to the largest shape. */
 bool pl_engine_reserve(struct pl_engine *e, size_t thread_bytes, size_t shared_bytes);

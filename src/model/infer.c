@@ -167,7 +167,7 @@ static void fill(struct pl_infer *inf, const struct pl_tensors *t, const float *
 
 /* ---- life ---- */
 
-/* Few rows go through the operations between the products, so what they are stored as does not matter for speed: floats. */
+/* Few rows go through the operations between the products, so floats are fast enough. */
 static enum pelago_status start_engine(struct pl_infer *inf, const struct pl_infer_options *o,
                                        struct pl_error *err)
 {

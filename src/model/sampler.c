@@ -85,8 +85,8 @@ static bool are_numbers(const float *logits, uint32_t count, float max)
     return good == count && max >= -FLT_MAX;
 }
 
-/* e^x for x <= 0, relative error below 1e-5, 0 below -87; without a branch or a call, so that the compiler makes vectors of it. x is
- * n ln 2 + r with n the nearest whole number, and 2^n goes straight into the exponent. */
+/* e^x for x <= 0, relative error below 1e-5, 0 below -87; without a branch or a call, so that the compiler makes vectors
+ * of it. x is n ln 2 + r with n the nearest whole number, and 2^n goes straight into the exponent. */
 static inline float exp_negative(float x)
 {
     float y = x > -87.0f ? x : -87.0f;
@@ -283,7 +283,7 @@ uint32_t pl_sampler_pick(struct pl_sampler *s, const float *logits)
         return draw_from_all(s, sum);
     uint32_t n = fill_candidates(s, sum);
     if (o->top_k > 0) {
-        n = keep_likeliest(s->candidates, n, o->top_k, INFINITY);
+        n = keep_likeliest(s->candidates, n, o->top_k, (double)INFINITY);
         sum = sum_of(s->candidates, n);
     }
     if (o->top_p < 1)

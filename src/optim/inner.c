@@ -25,10 +25,10 @@ enum pelago_status pl_inner_rule_check(const struct pl_inner_rule *rule, struct 
     if (!is_share(rule->momentum))
         return pl_fail(err, PELAGO_INVALID, "Muon's momentum must be at least 0 and below 1.");
     if (!(rule->weight_decay >= 0 && rule->weight_decay <= 100))
-        return pl_fail(err, PELAGO_INVALID, "The weight decay must be from 0 to 100.");
+        return pl_fail(err, PELAGO_INVALID, "the weight decay must be from 0 to 100.");
     if (!(rule->clip >= 0 && isfinite(rule->clip)))
         return pl_fail(err, PELAGO_INVALID,
-                       "The gradient clip must be 0 (no clipping) or a positive number.");
+                       "the gradient clip must be 0 (no clipping) or a positive number.");
     return PELAGO_OK;
 }
 

@@ -75,8 +75,8 @@ struct pl_inner {
     double *sums;                  /* [block_count] of squares */
     uint32_t block_count;
     uint32_t adamw_blocks;
-    float *v;       /* second moments of AdamW's groups, one behind the other */
-    float *scratch; /* Muon's */
+    float *v;              /* second moments of AdamW's groups, one behind the other */
+    float *scratch;        /* Muon's */
     struct pl_block owned; /* m, v and scratch lie in it */
 };
 

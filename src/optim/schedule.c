@@ -18,24 +18,24 @@ static uint64_t decay_start(const struct pl_schedule *s)
 static enum pelago_status check_span(const struct pl_schedule *s, struct pl_error *err)
 {
     if (s->total_tokens == 0 || s->total_tokens > PL_COUNT_MAX)
-        return pl_fail(err, PELAGO_INVALID, "The schedule's total_tokens is %lu; it must be from 1 to %lu.",
+        return pl_fail(err, PELAGO_INVALID, "the schedule's total_tokens is %lu; it must be from 1 to %lu.",
                        s->total_tokens, PL_COUNT_MAX);
     if (!(s->floor >= 0 && s->floor <= 1))
         return pl_fail(err, PELAGO_INVALID,
-                       "The schedule's floor must be a share of the peak rate, from 0 to 1.");
+                       "the schedule's floor must be a share of the peak rate, from 0 to 1.");
     if (s->warmup_tokens > s->total_tokens)
         return pl_fail(err, PELAGO_INVALID,
-                       "The schedule's warm-up of %lu tokens is longer than the run of %lu tokens.",
+                       "the schedule's warm-up of %lu tokens is longer than the run of %lu tokens.",
                        s->warmup_tokens, s->total_tokens);
     if (s->kind != PL_SCHEDULE_WSD)
         return PELAGO_OK;
     if (!(s->decay > 0 && s->decay <= 1))
         return pl_fail(err, PELAGO_INVALID,
-                       "The schedule's decay must be a share of the run, above 0 and at most 1.");
+                       "the schedule's decay must be a share of the run, above 0 and at most 1.");
     if (s->warmup_tokens > decay_start(s))
         return pl_fail(
             err, PELAGO_INVALID,
-            "The schedule's warm-up of %lu tokens reaches into the decay, which begins at %lu tokens.",
+            "the schedule's warm-up of %lu tokens reaches into the decay, which begins at %lu tokens.",
             s->warmup_tokens, decay_start(s));
     return PELAGO_OK;
 }
@@ -43,11 +43,11 @@ static enum pelago_status check_span(const struct pl_schedule *s, struct pl_erro
 enum pelago_status pl_schedule_check(const struct pl_schedule *s, struct pl_error *err)
 {
     if (s->kind < PL_SCHEDULE_CONSTANT || s->kind > PL_SCHEDULE_WSD)
-        return pl_fail(err, PELAGO_INVALID, "The schedule must be constant, cosine or wsd.");
+        return pl_fail(err, PELAGO_INVALID, "the schedule must be constant, cosine or wsd.");
     if (!(s->peak > 0 && s->peak <= 100))
-        return pl_fail(err, PELAGO_INVALID, "The schedule's peak rate must be above 0 and at most 100.");
+        return pl_fail(err, PELAGO_INVALID, "the schedule's peak rate must be above 0 and at most 100.");
     if (s->warmup_tokens > PL_COUNT_MAX)
-        return pl_fail(err, PELAGO_INVALID, "The schedule's warm-up of %lu tokens is over the limit of %lu.",
+        return pl_fail(err, PELAGO_INVALID, "the schedule's warm-up of %lu tokens is over the limit of %lu.",
                        s->warmup_tokens, PL_COUNT_MAX);
     return s->kind == PL_SCHEDULE_CONSTANT ? PELAGO_OK : check_span(s, err);
 }

@@ -11,11 +11,14 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { PARTS_AT_ONCE = 16 };
+enum { PARTS_AT_ONCE = 16, LOCK_ATTEMPTS = 100 };
+static const char lock_name[] = "lock";
 
 struct pl_file {
     int fd;
@@ -24,6 +27,7 @@ struct pl_file {
 struct pl_posix_dir {
     struct pl_alloc alloc;
     int fd;
+    int lock; /* -1: not held */
     int last_error;
 };
 
@@ -296,6 +300,7 @@ enum pelago_status pl_posix_dir_open(struct pl_posix_dir **out, const struct pl_
     if (d == NULL)
         return pl_fail(err, PELAGO_NOMEM, "the folder %s cannot be opened: out of memory", path);
     d->alloc = *alloc;
+    d->lock = -1;
     d->fd = open_retry(AT_FDCWD, path, O_RDONLY | O_DIRECTORY);
     if (d->fd < 0) {
         int code = errno;
@@ -311,8 +316,54 @@ void pl_posix_dir_close(struct pl_posix_dir *d)
     if (d == NULL)
         return;
     struct pl_alloc alloc = d->alloc;
+    if (d->lock >= 0) {
+        (void)unlinkat(d->fd, lock_name, 0); /* while it is still held: nobody else's goes */
+        (void)close(d->lock);
+    }
     (void)close(d->fd);
     pl_alloc_free(&alloc, d, sizeof *d);
+}
+
+/* The file that was locked may have lost its name to a process that ended just then. */
+static bool has_lock_name(const struct pl_posix_dir *d, int fd)
+{
+    struct stat held, named;
+    return fstat(fd, &held) == 0 && fstatat(d->fd, lock_name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+}
+
+enum pelago_status pl_posix_dir_lock(struct pl_posix_dir *d, const char *path, struct pl_error *err)
+{
+    pl_assert(d->lock < 0);
+    for (int i = 0; i < LOCK_ATTEMPTS; i++) {
+        int fd = open_retry(d->fd, lock_name, O_RDWR | O_CREAT | O_NOFOLLOW);
+        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+            if (has_lock_name(d, fd)) {
+                d->lock = fd;
+                return PELAGO_OK;
+            }
+            (void)close(fd);
+            continue;
+        }
+        int code = errno;
+        if (fd >= 0)
+            (void)close(fd);
+        if (fd >= 0 && code == EWOULDBLOCK)
+            break;
+        return pl_fail(err, pl_os_status(code), "the folder %s cannot be written to: %s", path,
+                       strerror(code));
+    }
+    return pl_fail(err, PELAGO_STALE, "another pelago is training in %s", path);
+}
+
+uint64_t pl_posix_dir_free_bytes(const struct pl_posix_dir *d)
+{
+    struct statvfs info;
+    uint64_t bytes;
+    if (fstatvfs(d->fd, &info) != 0 || info.f_blocks == 0 ||
+        pl_mul_overflow((uint64_t)info.f_bavail, (uint64_t)info.f_frsize, &bytes))
+        return PL_NONE64;
+    return bytes;
 }
 
 struct pl_dir pl_posix_dir_table(struct pl_posix_dir *d)

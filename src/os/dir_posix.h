@@ -27,6 +27,14 @@ void pl_posix_dir_close(struct pl_posix_dir *d); /* NULL is fine; files of it mu
 
 struct pl_dir pl_posix_dir_table(struct pl_posix_dir *d);
 
+/* Takes the folder for this process until it is closed or the process ends: no other one can, meanwhile. path is for the
+ * sentence. STALE: another process has it. A file `lock` is in the folder while it is held; one that a killed process
+ * left behind holds nothing. */
+enum pelago_status pl_posix_dir_lock(struct pl_posix_dir *d, const char *path, struct pl_error *err);
+
+/* Bytes that may still be written where the folder is; PL_NONE64 where the system does not say. */
+uint64_t pl_posix_dir_free_bytes(const struct pl_posix_dir *d);
+
 /* "Permission denied" for the last operation of the table that failed; "" before any did. */
 const char *pl_posix_dir_reason(const struct pl_posix_dir *d);
 

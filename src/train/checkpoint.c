@@ -92,6 +92,19 @@ enum pelago_status pl_checkpoint_newest(struct pl_dir dir, uint64_t below, uint6
     return PELAGO_OK;
 }
 
+enum pelago_status pl_checkpoint_go_back(struct pl_dir dir, uint64_t step, struct pl_error *err)
+{
+    struct pl_ckpt_name n = {PL_CKPT_STATE, 0, 0};
+    char text[PL_FILE_NAME_MAX];
+    while (pl_checkpoint_newest(dir, PL_NONE64, &n.step, NULL) == PELAGO_OK && n.step > step) {
+        pl_ckpt_name_put(&n, text);
+        enum pelago_status st = dir.ops->remove(dir.self, text);
+        if (st != PELAGO_OK)
+            return pl_files_fail(err, st, text, "removed");
+    }
+    return PELAGO_OK;
+}
+
 /* Whether a state file speaks of this data file. One that cannot be read might. */
 static bool is_referred_to(struct pl_dir dir, const struct pl_alloc *alloc, const struct names *names,
                            const struct pl_ckpt_name *n)

@@ -75,17 +75,26 @@ enum pelago_status pl_checkpoint_newest(struct pl_dir dir, uint64_t below, uint6
 
 struct pl_checkpoint_reader;
 
+/* Removes the checkpoints after this step, so that it can be the newest again; their data go with the next save. */
+enum pelago_status pl_checkpoint_go_back(struct pl_dir dir, uint64_t step, struct pl_error *err);
+
 /* Opens the checkpoint of that step, PL_NONE64 for the newest: reads the state file, checks that the files it names
- * are there with their sizes. */
+ * are there with their sizes; that of the optimizer only when it is read. */
 enum pelago_status pl_checkpoint_open(struct pl_checkpoint_reader **out, struct pl_dir dir,
                                       const struct pl_alloc *alloc, uint64_t step, struct pl_error *err);
 void pl_checkpoint_close(struct pl_checkpoint_reader *r); /* NULL is fine */
+
+/* Reading the checkpoint of that step (PL_NONE64: the newest) ended with st and err: where it is damaged and there is one
+ * before it, the sentence says so. Returns st. */
+enum pelago_status pl_checkpoint_advise(struct pl_dir dir, const struct pl_alloc *alloc, uint64_t step,
+                                        enum pelago_status st, struct pl_error *err);
 
 uint64_t pl_checkpoint_step(const struct pl_checkpoint_reader *r);
 const struct pl_model_config *
 pl_checkpoint_config(const struct pl_checkpoint_reader *r); /* has been checked */
 bool pl_checkpoint_has_optimizer(const struct pl_checkpoint_reader *r);
 bool pl_checkpoint_has_tokenizer(const struct pl_checkpoint_reader *r);
+const char *pl_checkpoint_tokenizer_name(const struct pl_checkpoint_reader *r); /* its file; "": none */
 
 /* Each compares what it reads with the digests, and the names and shapes with what is expected. After a failure the
  * destination may be filled in part. */

@@ -18,23 +18,29 @@ struct pl_checkpoint_reader {
     struct pl_ckpt_state state;
 };
 
+static enum pelago_status check_size(const struct pl_checkpoint_reader *r, enum pl_ckpt_kind kind,
+                                     struct pl_error *err)
+{
+    const struct pl_ckpt_file *f = &r->state.files[kind];
+    uint64_t bytes = 0;
+    if (f->name[0] == '\0')
+        return PELAGO_OK;
+    enum pelago_status st = pl_files_size(r->dir, f->name, &bytes, err);
+    if (st == PELAGO_NOTFOUND)
+        return pl_fail(err, PELAGO_CORRUPT, "checkpoint %s is missing, though %s names it", f->name,
+                       r->state.name);
+    PL_TRY(st);
+    if (bytes != f->bytes)
+        return pl_fail(err, PELAGO_CORRUPT, "checkpoint %s is damaged (it has %lu bytes, expected %lu)",
+                       f->name, bytes, f->bytes);
+    return PELAGO_OK;
+}
+
+/* The optimizer's file is looked at by those who read it: a model can be used without. */
 static enum pelago_status check_sizes(const struct pl_checkpoint_reader *r, struct pl_error *err)
 {
-    for (unsigned kind = 0; kind < PL_CKPT_STATE; kind++) {
-        const struct pl_ckpt_file *f = &r->state.files[kind];
-        uint64_t bytes = 0;
-        if (f->name[0] == '\0')
-            continue;
-        enum pelago_status st = pl_files_size(r->dir, f->name, &bytes, err);
-        if (st == PELAGO_NOTFOUND)
-            return pl_fail(err, PELAGO_CORRUPT, "checkpoint %s is missing, though %s names it", f->name,
-                           r->state.name);
-        PL_TRY(st);
-        if (bytes != f->bytes)
-            return pl_fail(err, PELAGO_CORRUPT, "checkpoint %s is damaged (it has %lu bytes, expected %lu)",
-                           f->name, bytes, f->bytes);
-    }
-    return PELAGO_OK;
+    PL_TRY(check_size(r, PL_CKPT_MODEL, err));
+    return check_size(r, PL_CKPT_TOKENIZER, err);
 }
 
 enum pelago_status pl_checkpoint_open(struct pl_checkpoint_reader **out, struct pl_dir dir,
@@ -70,6 +76,31 @@ void pl_checkpoint_close(struct pl_checkpoint_reader *r)
     pl_alloc_free(&alloc, r, sizeof *r);
 }
 
+static bool is_there(struct pl_dir dir, const struct pl_alloc *alloc, uint64_t step)
+{
+    struct pl_checkpoint_reader *r;
+    if (pl_checkpoint_open(&r, dir, alloc, step, NULL) != PELAGO_OK)
+        return false;
+    pl_assert(r != NULL);
+    bool whole = check_size(r, PL_CKPT_OPTIMIZER, NULL) == PELAGO_OK;
+    pl_checkpoint_close(r);
+    return whole;
+}
+
+enum pelago_status pl_checkpoint_advise(struct pl_dir dir, const struct pl_alloc *alloc, uint64_t step,
+                                        enum pelago_status st, struct pl_error *err)
+{
+    uint64_t older;
+    if (st != PELAGO_CORRUPT)
+        return st;
+    if (step == PL_NONE64 && pl_checkpoint_newest(dir, PL_NONE64, &step, NULL) != PELAGO_OK)
+        return st;
+    if (pl_checkpoint_newest(dir, step, &older, NULL) != PELAGO_OK || !is_there(dir, alloc, older))
+        return st;
+    const struct pl_error why = *err;
+    return pl_fail(err, st, "%s; --step %lu goes back to the checkpoint before it", why.text, older);
+}
+
 uint64_t pl_checkpoint_step(const struct pl_checkpoint_reader *r)
 {
     return r->state.step;
@@ -95,6 +126,11 @@ bool pl_checkpoint_has_tokenizer(const struct pl_checkpoint_reader *r)
     return has_file(r, PL_CKPT_TOKENIZER);
 }
 
+const char *pl_checkpoint_tokenizer_name(const struct pl_checkpoint_reader *r)
+{
+    return r->state.files[PL_CKPT_TOKENIZER].name;
+}
+
 static bool digest_of(const struct pl_ckpt_file *f, const char *tensor, uint64_t *digest)
 {
     return pl_json_bits_of(json_object_get(f->tensors, tensor), digest);
@@ -114,6 +150,7 @@ enum pelago_status pl_checkpoint_open_part(struct pl_checkpoint_reader *r, enum 
     if (f->name[0] == '\0')
         return pl_fail(err, PELAGO_NOTFOUND, "the checkpoint of step %lu has no optimizer state",
                        r->state.step);
+    PL_TRY(check_size(r, (enum pl_ckpt_kind)part, err));
     enum pelago_status status = pl_st_open(st, &r->alloc, r->dir, f->name, &why);
     if (status == PELAGO_OK && st->header_digest == f->digest)
         return PELAGO_OK;

@@ -15,6 +15,7 @@
 enum {
     SAMPLE_BYTES = 8 << 20, /* of the tales, to train a tokenizer on */
     TALES_SEED = 1,         /* of that sample and of the validation set: all runs share them */
+    HEAD_BYTES = 64 << 10,  /* of a file, to see what it is */
     HELD_OUT = 20,          /* one token in so many, at most */
 };
 
@@ -98,7 +99,7 @@ static enum pelago_status train_tokenizer(struct pl_dataset *d, enum pl_train_ki
     if (d->parts->train.name != NULL && strcmp(d->parts->train.name, "-") == 0 && kind != PL_TRAIN_BYTES)
         return pl_fail(err, PELAGO_INVALID, "standard input can be read only once: give a tokenizer");
     if (kind == PL_TRAIN_BPE && (vocab < 257 || vocab > PL_VOCAB_MAX))
-        return pl_fail(err, PELAGO_INVALID,
+        return pl_fail(err, PELAGO_LIMIT,
                        "the vocabulary is %u, but a tokenizer of byte pairs needs at least 257", vocab);
     struct pl_tokenizer_trainer *trainer =
         pl_tokenizer_trainer_new(&d->parts->alloc, d->parts->pool, kind, vocab);
@@ -109,6 +110,15 @@ static enum pelago_status train_tokenizer(struct pl_dataset *d, enum pl_train_ki
     return st;
 }
 
+static enum pelago_status parse_tokenizer(struct pl_dataset *d, const struct pl_dataset_options *o,
+                                          struct pl_error *err)
+{
+    struct pl_error why;
+    enum pelago_status st =
+        pl_tokenizer_parse(&d->tokenizer, &d->parts->alloc, o->json.data, o->json.len, &why);
+    return st == PELAGO_OK ? st : pl_fail(err, st, "the model's tokenizer.json: %s", why.text);
+}
+
 static enum pelago_status open_tokenizer(struct pl_dataset *d, const struct pl_dataset_options *o,
                                          struct pl_error *err)
 {
@@ -116,7 +126,7 @@ static enum pelago_status open_tokenizer(struct pl_dataset *d, const struct pl_d
     bool needed =
         (p->train.name != NULL && p->train.file == NULL) || (p->valid.name != NULL && p->valid.file == NULL);
     if (o->json.len > 0)
-        return pl_tokenizer_parse(&d->tokenizer, &p->alloc, o->json.data, o->json.len, err);
+        return parse_tokenizer(d, o, err);
     if (needed && o->tokenizer == NULL && p->train.name == NULL)
         return pl_fail(err, PELAGO_INVALID, "there is no tokenizer to read %s with", p->valid.name);
     if (o->tokenizer == NULL)
@@ -148,21 +158,59 @@ static enum pelago_status read_file(void *self, uint64_t at, uint64_t count, int
     return pl_tokens_fetch(s->file, at, count, out, NULL, err);
 }
 
-/* Token files begin with a mark of their own. */
+static bool is_named_tokens(const char *name)
+{
+    size_t len = strlen(name);
+    return len > 4 && strcmp(name + len - 4, ".tok") == 0;
+}
+
+/* The first bytes of a file, unpacked; fewer where it ends. */
+static enum pelago_status read_head(struct pl_dataset_parts *p, const char *name, struct pl_buf *head,
+                                    struct pl_error *err)
+{
+    struct pl_input *in;
+    size_t len = 1;
+    if (pl_buf_reserve(head, HEAD_BYTES) != PELAGO_OK)
+        return no_memory(err);
+    PL_TRY(pl_input_open(&in, &p->alloc, name, err));
+    enum pelago_status st = PELAGO_OK;
+    while (st == PELAGO_OK && len > 0 && head->len < HEAD_BYTES) {
+        st = pl_input_read(in, head->data + head->len, HEAD_BYTES - head->len, &len, err);
+        head->len += len;
+    }
+    pl_input_close(in);
+    return st;
+}
+
+/* Token files begin with a mark of their own, or have a name that says so; everything else must be text. */
+static enum pelago_status look_at(struct pl_dataset_parts *p, struct source *s, const struct pl_buf *head,
+                                  struct pl_error *err)
+{
+    static const char mark[] = "PELAGOTK";
+    size_t mark_len = sizeof mark - 1;
+    if (is_named_tokens(s->name) || (head->len >= mark_len && memcmp(head->data, mark, mark_len) == 0))
+        return pl_tokens_open(&s->file, &p->alloc, s->name, err);
+    const uint8_t *zero = head->len > 0 ? memchr(head->data, 0, head->len) : NULL;
+    if (zero != NULL)
+        return pl_fail(err, PELAGO_INVALID, "%s is not text: it has a zero byte at %lu", s->name,
+                       (uint64_t)(zero - head->data));
+    return PELAGO_OK;
+}
+
 static enum pelago_status open_file(struct pl_dataset_parts *p, struct source *s, struct pl_error *err)
 {
-    char head[8] = {0};
-    size_t len = 0;
-    struct pl_input *in;
+    struct pl_buf head;
     if (s->name == NULL || is_tales(s->name) || strcmp(s->name, "-") == 0)
         return PELAGO_OK;
-    PL_TRY(pl_input_open(&in, &p->alloc, s->name, err));
-    enum pelago_status st = pl_input_read(in, head, sizeof head, &len, err);
-    pl_input_close(in);
-    PL_TRY(st);
-    if (len < sizeof head || memcmp(head, "PELAGOTK", sizeof head) != 0)
-        return PELAGO_OK;
-    return pl_tokens_open(&s->file, &p->alloc, s->name, err);
+    if (strncmp(s->name, "builtin:", 8) == 0)
+        return pl_fail(err, PELAGO_NOTFOUND, "there is no %s: " PL_DATASET_TALES " is the only one built in",
+                       s->name);
+    pl_buf_init(&head, &p->alloc, HEAD_BYTES);
+    enum pelago_status st = read_head(p, s->name, &head, err);
+    if (st == PELAGO_OK)
+        st = look_at(p, s, &head, err);
+    pl_buf_release(&head);
+    return st;
 }
 
 static enum pelago_status check_file(const struct pl_dataset *d, const struct source *s, struct pl_error *err)

@@ -87,6 +87,17 @@ def refusals():
                 temp / "biased", "--out", temp / "x")
 
 
+def tokenizers():
+    """A tokenizer that cannot be read, or knows more than the model does, is refused with its file's name."""
+    shutil.copytree(temp / "f32", temp / "spoken")
+    (temp / "spoken" / "tokenizer.json").write_text("{}")
+    refused("tokenizer.json: ", "import", temp / "spoken", "--out", temp / "x")
+    refused("spoken: tokenizer.json: ", "sample", temp / "spoken")
+    run(PELAGO, "data", "tokenizer", "--kind", "byte", "--out", temp / "spoken" / "tokenizer.json")
+    refused("tokenizer.json has 257 tokens, but the model's vocabulary is 97", "import", temp / "spoken", "--out",
+            temp / "x")
+
+
 def damage():
     flip(temp / "c" / MODEL, (temp / "c" / MODEL).stat().st_size - 300)
     sentence = "tensor lm_head.weight is damaged (its checksum differs)"
@@ -102,5 +113,6 @@ with tempfile.TemporaryDirectory() as folder:
     temp = Path(folder)
     round_trips()
     refusals()
+    tokenizers()
     damage()
 print("ok - inspect, export, import")

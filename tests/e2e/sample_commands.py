@@ -59,6 +59,7 @@ def prompts():
     assert given.startswith("Zoë asked") and len(given.rstrip("\n")) <= len("Zoë asked") + 10
     read = run("sample", temp / "chars", "--prompt", "-", "--tokens", 10, stdin="Zoë asked\n".encode())[0]
     assert read.decode() == given
+    assert sample(temp / "chars", "--prompt", "", "--tokens", 10) == sample(temp / "chars", "--tokens", 10)
     whole = sample(temp / "bytes", "--prompt", "café", "--tokens", 20)
     assert whole.startswith("café")
     assert "�" not in sample(temp / "bytes", "--prompt", "caf", "--temperature", 0, "--tokens", 1).rstrip("\n")[:3]
@@ -90,7 +91,7 @@ def refusals():
     refused("top-p must be from 0 to 1", temp / "chars", "--top-p", 1.5, code=2)
     refused("min-p must be from 0 to 1", temp / "chars", "--min-p", 2, code=2)
     refused("but the model's context has room for 64", temp / "chars", "--prompt", "Zoë" * 30)
-    refused("there is no back end 'abacus'", temp / "chars", "--backend", "abacus")
+    refused("there is no back end 'abacus'", temp / "chars", "--backend", "abacus", code=2)
     refused("", temp / "chars", "--prompt", "§")
     (temp / "folder" / "tokenizer.json").unlink()
     refused("the model has no tokenizer", temp / "folder")

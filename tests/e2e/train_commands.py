@@ -22,7 +22,8 @@ TINY = "--layers 2 --width 32 --heads 2 --context 64 --tokenizer byte --batch 2 
 
 def run(*words, code=0, **options):
     """stdout and stderr of a command that must leave with this code."""
-    done = subprocess.run([PELAGO, *map(str, words)], capture_output=True, text=True, timeout=250, **options)
+    done = subprocess.run([PELAGO, *map(str, words)], capture_output=True, text=True, errors="replace", timeout=250,
+                          **options)
     assert done.returncode == code, f"{words}: left with {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout, done.stderr
 
@@ -81,6 +82,43 @@ def interruptions():
     assert (temp / "straight" / "state-00000410.json").exists()
 
 
+def one_at_a_time():
+    """A folder has one trainer; the one that comes later changes nothing."""
+    folder, log = temp / "mine", temp / "mine.log"
+    process = start("train", *TINY, "--steps", 100000, "--out", folder, "--log", log)
+    wait_for_steps(process, log, 5)
+    for words in (TINY, ["--resume"]):
+        refused(f"another pelago is training in {folder}.", "train", *words, "--out", folder)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130 and not (folder / "lock").exists()
+
+
+def going_back():
+    """Damage in the newest checkpoint: the one before it is named, and its later ones go with the next save."""
+    folder = temp / "back"
+    run("train", *TINY, "--steps", 6, "--save-every", 2, "--out", folder)
+    expected = files(folder, "model")["model-00000006.safetensors"]
+    (folder / "model-00000006.safetensors").write_bytes(expected[:-1] + b"x")
+    for words in (["train", "--resume", "--out", folder], ["sample", folder],
+                  ["eval", folder, "--data", "builtin:tales"], ["export", folder, "--out", temp / "x"]):
+        refused("; --step 4 goes back to the checkpoint before it.", *words)
+    out = run("train", "--resume", "--step", 4, "--out", folder)[0]
+    assert "going on after step 4" in out and "the first save takes the place of the later" in out, out
+    assert files(folder, "model")["model-00000006-1.safetensors" if
+                 (folder / "model-00000006-1.safetensors").exists() else "model-00000006.safetensors"] == expected
+    run("inspect", folder)
+    before = {p: p.read_bytes() for p in folder.iterdir()}
+    for words in ([], ["--steps", 3]):
+        out = run("train", "--resume", "--out", folder, *words)[0]
+        assert out == "the run has its 384 tokens already; --tokens 768 goes on.\n", out
+    assert {p: p.read_bytes() for p in folder.iterdir()} == before
+    (folder / "optimizer-00000006.safetensors").unlink()
+    run("sample", folder, "--tokens", 3)
+    refused("optimizer-00000006.safetensors is missing", "train", "--resume", "--out", folder, "--steps", 9)
+    refused("--step goes with --resume", "train", "--step", 4, "--out", folder, code=2)
+
+
 def second_signal():
     """Ends a step of a minute at once; nothing was saved, so no folder is left."""
     process = start("train", *TINY, "--batch", 256, "--accumulate", 1000, "--steps", 2, "--out", temp / "gone")
@@ -91,7 +129,7 @@ def second_signal():
         process.send_signal(signal.SIGINT)
         time.sleep(0.02)
     assert process.returncode in (130, -signal.SIGINT) and time.monotonic() - begin < 20
-    assert not list((temp / "gone").glob("*"))
+    assert [p.name for p in (temp / "gone").glob("*")] in ([], ["lock"])  # which holds nothing any more
 
 
 def without_folder():
@@ -122,7 +160,7 @@ def live_line():
 def evaluations():
     out = run("eval", temp / "straight", "--data", "builtin:tales", "--tokens", 500, "--seq", 32, "--json")[0]
     report = json.loads(out)
-    printed = run("train", "--resume", "--out", temp / "straight", "--quiet")[0]
+    printed = run("train", "--resume", "--out", temp / "straight", "--steps", 411, "--lr", 1e-9, "--quiet")[0]
     assert abs(report["loss"] - float(printed.split()[2])) < 0.01, (report, printed)
     assert report["floor_loss"] < report["loss"] and report["bits_per_byte"] > report["floor_bits_per_byte"]
     choices = temp / "choices.txt"
@@ -169,7 +207,10 @@ def wrong_input():
             (["--data", write("bad.jsonl", '{"text": 5}\n'), "--tokenizer", "byte"], 'no field "text"', 1),
             (["--data", write("few.txt", "a few"), "--tokenizer", "byte"], "fewer than one sequence", 1),
             (["--data", text, "--tokenizer", temp / "none.json"], "none.json", 1),
-            (["--data", text, "--model", "1m", "--vocab", 100], "at least 257", 1),
+            (["--data", text, "--model", "1m", "--vocab", 100], "at least 257", 2),
+            (["--data", "builtin:sea"], "builtin:tales is the only one built in", 1),
+            (["--data", write("t.bin", "text\0")], "t.bin is not text: it has a zero byte at 4", 1),
+            (["--data", write("no.tok", "text " * 50)], "is not a token file: it does not begin with PELAGOTK", 1),
             (["--data", text, "--valid", temp / "none"], "none", 1),
             (["--width", 30, "--layers", 1, "--heads", 4, "--vocab", 300], "multiple of its heads", 2),
             (["--width", 32, "--layers", 1, "--heads", 4, "--kv-heads", 3, "--vocab", 300], "divides its heads", 2),
@@ -177,8 +218,11 @@ def wrong_input():
             (["--width", 32], "--layers and --width are needed", 2),
             (["--layers", 1, "--width", 32], "--vocab is needed", 2),
             (["--model", "3m"], "the presets are 1m", 2),
-            (["--lr", -1], "peak rate", 2),
-            (["--beta1", 1], "beta1", 2),
+            (["--lr", -1], "--lr is -1, expected a rate above 0", 2),
+            (["--min-lr", -1], "--min-lr is -1, expected a rate from 0 to --lr", 2),
+            (["--clip", -1], "--clip is -1, expected 0", 2),
+            (["--weight-decay", 101], "--weight-decay is 101, expected 0 to 100", 2),
+            (["--beta1", 1], "--beta1 is 1, expected at least 0 and below 1", 2),
             (["--lr", "fast"], "--lr is 'fast'", 2),
             (["--schedule", "linear"], "expected cosine, wsd or constant", 2),
             (["--optimizer", "sgd"], "expected adamw or muon", 2),
@@ -186,12 +230,13 @@ def wrong_input():
             (["--warmup", "2h"], "expected steps such as", 2),
             (["--warmup", "20M", "--tokens", "10M"], "warm-up", 2),
             (["--seq", 2048], "context of 1024", 2),
-            (["--backend", "tpu"], "tpu", 1),
+            (["--backend", "tpu"], "tpu", 2),
             (["words"], "unexpected 'words'", 2),
             (["--resume"], "", 1),
             (["--log", temp / "none" / "log"], "could not be opened", 1),
     ):
         refused(sentence, "train", *words, *out, code=code)
+    refused("none.txt", "train", "--data", temp / "none.txt", "--out", temp / "a" / "b//c" / "")
     refused("--resume needs --out", "train", "--resume", code=2)
     refused("cannot be made", "train", *TINY, "--out", text / "x")
 
@@ -205,6 +250,9 @@ def wrong_tokens():
     run("train", *dims, "--data", temp / "poem.tok", "--vocab", 257, "--steps", 2)
     refused("--vocab 288 would do", "train", *dims, "--data", temp / "poem.tok", "--vocab", 200, "--out", temp / "x")
     run("data", "tokenizer", text, "--kind", "char", "--out", temp / "char.json")
+    for out in (text, temp / "byte.json"):
+        refused("give it another name", "data", "encode", text, "--tokenizer", temp / "byte.json", "--out", out, code=2)
+    refused("give it another name", "data", "tokenizer", text, "--out", text, code=2)
     refused("made with another tokenizer", "train", *dims, "--vocab", 300, "--data", temp / "poem.tok", "--tokenizer",
             temp / "char.json")
 
@@ -226,8 +274,7 @@ def full_disk():
     if os.geteuid() == 0:
         mount = ["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", str(folder)]
         mounted = subprocess.run(mount, capture_output=True).returncode == 0
-    limit = None if mounted else lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
-                                          resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000)))
+    limit = None if mounted else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))
     try:
         words = ["train", *TINY, "--out", folder, "--layers", 8]
         err = run(*words, "--steps", 5, code=1, preexec_fn=limit)[1]
@@ -249,7 +296,7 @@ def full_disk():
 
 with tempfile.TemporaryDirectory() as folder_name:
     temp = Path(folder_name)
-    for test in (interruptions, second_signal, without_folder, live_line, evaluations, benchmark, wrong_input,
+    for test in (interruptions, one_at_a_time, going_back, second_signal, without_folder, live_line, evaluations, benchmark, wrong_input,
                  wrong_tokens, no_number, full_disk):
         test()
         print(f"ok - {test.__name__.replace('_', ' ')}", flush=True)

@@ -30,25 +30,67 @@ struct shape {
 /* Sequences go over the borders of blocks of the cache (16 positions) and of chunks of the softmax (256). */
 static const struct shape shapes[] = {
     {"plain, tied",
-     {.layers = 2, .width = 64, .heads = 4, .kv_heads = 4, .head_dim = 16, .hidden = 96, .vocab = 97, .tied = true},
-     37, 0},
+     {.layers = 2,
+      .width = 64,
+      .heads = 4,
+      .kv_heads = 4,
+      .head_dim = 16,
+      .hidden = 96,
+      .vocab = 97,
+      .tied = true},
+     37,
+     0},
     {"grouped heads, own head",
      {.layers = 2, .width = 48, .heads = 4, .kv_heads = 2, .head_dim = 32, .hidden = 80, .vocab = 130},
-     50, 0},
+     50,
+     0},
     {"normed queries, one key head",
-     {.layers = 3, .width = 64, .heads = 4, .kv_heads = 1, .head_dim = 16, .hidden = 64, .vocab = 64, .tied = true,
+     {.layers = 3,
+      .width = 64,
+      .heads = 4,
+      .kv_heads = 1,
+      .head_dim = 16,
+      .hidden = 64,
+      .vocab = 64,
+      .tied = true,
       .qk_norm = true},
-     33, 0},
+     33,
+     0},
     {"odd sizes",
-     {.layers = 2, .width = 37, .heads = 3, .kv_heads = 3, .head_dim = 10, .hidden = 53, .vocab = 131,
-      .qk_norm = true, .rope_theta = 500000, .norm_eps = 1e-6f},
-     19, 0},
+     {.layers = 2,
+      .width = 37,
+      .heads = 3,
+      .kv_heads = 3,
+      .head_dim = 10,
+      .hidden = 53,
+      .vocab = 131,
+      .qk_norm = true,
+      .rope_theta = 500000,
+      .norm_eps = 1e-6f},
+     19,
+     0},
     {"as small as can be", /* few values may all be near zero, where a relative error says nothing: so not any values */
-     {.layers = 1, .width = 1, .heads = 1, .kv_heads = 1, .head_dim = 2, .hidden = 1, .vocab = 2, .tied = true},
-     5, 1},
+     {.layers = 1,
+      .width = 1,
+      .heads = 1,
+      .kv_heads = 1,
+      .head_dim = 2,
+      .hidden = 1,
+      .vocab = 2,
+      .tied = true},
+     5,
+     1},
     {"long",
-     {.layers = 1, .width = 32, .heads = 2, .kv_heads = 1, .head_dim = 16, .hidden = 32, .vocab = 40, .tied = true},
-     300, 0},
+     {.layers = 1,
+      .width = 32,
+      .heads = 2,
+      .kv_heads = 1,
+      .head_dim = 16,
+      .hidden = 32,
+      .vocab = 40,
+      .tied = true},
+     300,
+     0},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0], TOKENS_MAX = 300 };
 
@@ -69,7 +111,9 @@ static void fill_params(struct pl_model *m, struct pl_prng *r)
     for (uint32_t i = 0; i < m->tensors.count; i++) {
         const struct pl_tensor *t = &m->tensors.at[i];
         float *p = m->params + t->offset;
-        double deviation = t->group == PL_GROUP_NORM ? 0.3 : t->role == PL_TENSOR_EMBED ? 1 : 1 / sqrt(t->cols);
+        double deviation = t->group == PL_GROUP_NORM    ? 0.3
+                           : t->role == PL_TENSOR_EMBED ? 1
+                                                        : 1 / sqrt(t->cols);
         for (uint64_t j = 0; j < (uint64_t)t->rows * t->cols; j++) {
             double mean = t->group == PL_GROUP_NORM ? 1 : 0;
             p[j] = pl_bf16_to_float(pl_bf16_of_float((float)(mean + deviation * pl_normal_next(&normal, r))));
@@ -147,7 +191,8 @@ static void compare_shape(const struct shape *s, const char *backend, uint32_t p
         sum += d;
         worst = d > worst ? d : worst;
         if (!(d < tolerance))
-            fail_msg("%s on %s, portions of %u, position %u: off by %g", s->name, backend, portion, at - 1, d);
+            fail_msg("%s on %s, portions of %u, position %u: off by %g", s->name, backend, portion, at - 1,
+                     d);
     }
     if (!(sum / steps < tolerance_mean))
         fail_msg("%s on %s, portions of %u: off by %g in the mean", s->name, backend, portion, sum / steps);
@@ -166,7 +211,8 @@ static void it_says_what_training_says(void **state)
     for (uint32_t b = 0; (backend = pl_engine_backend_name(b, &usable)) != NULL; b++)
         for (uint32_t s = 0; usable && s < SHAPES; s++)
             for (uint32_t p = 0; p < sizeof portions / sizeof *portions; p++)
-                compare_shape(&shapes[s], backend, portions[p], shapes[s].seed != 0 ? shapes[s].seed : seed + s);
+                compare_shape(&shapes[s], backend, portions[p],
+                              shapes[s].seed != 0 ? shapes[s].seed : seed + s);
 }
 
 /* The cache is the only thing rounded that the oracle does not round: a sequence of one token, whose attention is its
@@ -302,12 +348,9 @@ static void memory_that_runs_out_is_given_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_says_what_training_says),
-        cmocka_unit_test(a_changed_epsilon_shows),
-        cmocka_unit_test(threads_do_not_change_the_bits),
-        cmocka_unit_test(it_forgets_what_it_is_told_to),
-        cmocka_unit_test(the_full_context_is_an_end),
-        cmocka_unit_test(bad_options_get_a_sentence),
+        cmocka_unit_test(it_says_what_training_says),         cmocka_unit_test(a_changed_epsilon_shows),
+        cmocka_unit_test(threads_do_not_change_the_bits),     cmocka_unit_test(it_forgets_what_it_is_told_to),
+        cmocka_unit_test(the_full_context_is_an_end),         cmocka_unit_test(bad_options_get_a_sentence),
         cmocka_unit_test(memory_that_runs_out_is_given_back),
     };
     alloc = pl_alloc_system();

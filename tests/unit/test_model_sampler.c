@@ -48,7 +48,7 @@ static int by_likelihood(const void *a, const void *b)
 static uint32_t expected(const float *logits, uint32_t vocab, struct pl_sampler_options o, double *p)
 {
     static struct entry e[VOCAB_MAX];
-    double max = -INFINITY, sum = 0, mass = 0;
+    double max = -(double)INFINITY, sum = 0, mass = 0;
     uint32_t n = vocab;
     for (uint32_t i = 0; i < vocab; i++)
         max = fmax(max, (double)logits[i]);
@@ -234,8 +234,9 @@ static void temperature_zero_takes_the_greatest(void **state)
 static void extreme_logits_are_no_problem(void **state)
 {
     const float huge[] = {3e38f, -3e38f, -INFINITY, 3e38f}, low[] = {-3e38f, -INFINITY, -3.1e38f};
-    const struct pl_sampler_options options[] = {
-        {.temperature = 1, .top_p = 1}, {.temperature = 100, .top_p = 0.9}, {.temperature = 0.01, .top_p = 0.5, .top_k = 3}};
+    const struct pl_sampler_options options[] = {{.temperature = 1, .top_p = 1},
+                                                 {.temperature = 100, .top_p = 0.9},
+                                                 {.temperature = 0.01, .top_p = 0.5, .top_k = 3}};
     (void)state;
     for (uint32_t i = 0; i < 3; i++) {
         struct pl_sampler s = sampler_of(4, options[i]);
@@ -253,7 +254,8 @@ static void what_is_no_number_is_said(void **state)
     const double temperatures[] = {0, 1};
     (void)state;
     for (uint32_t i = 0; i < 2; i++) {
-        struct pl_sampler s = sampler_of(3, (struct pl_sampler_options){.temperature = temperatures[i], .top_p = 0.9});
+        struct pl_sampler s =
+            sampler_of(3, (struct pl_sampler_options){.temperature = temperatures[i], .top_p = 0.9});
         assert_int_equal(pl_sampler_pick(&s, (const float[]){1, NAN, 2}), PL_NONE32);
         assert_int_equal(pl_sampler_pick(&s, (const float[]){NAN, 1, 2}), PL_NONE32);
         assert_int_equal(pl_sampler_pick(&s, (const float[]){1, 2, INFINITY}), PL_NONE32);
@@ -291,10 +293,14 @@ static void bad_options_get_a_sentence(void **state)
         struct pl_sampler_options o;
         const char *word;
     } cases[] = {
-        {{.temperature = -1, .top_p = 1}, "temperature"},   {{.temperature = 0.001, .top_p = 1}, "temperature"},
-        {{.temperature = 1e9, .top_p = 1}, "temperature"},  {{.temperature = (double)NAN, .top_p = 1}, "temperature"},
-        {{.temperature = 1, .top_p = 1.5}, "top-p"},        {{.temperature = 1, .top_p = -0.1}, "top-p"},
-        {{.temperature = 1, .top_p = (double)NAN}, "top-p"}, {{.temperature = 1, .top_p = 1, .min_p = 2}, "min-p"},
+        {{.temperature = -1, .top_p = 1}, "temperature"},
+        {{.temperature = 0.001, .top_p = 1}, "temperature"},
+        {{.temperature = 1e9, .top_p = 1}, "temperature"},
+        {{.temperature = (double)NAN, .top_p = 1}, "temperature"},
+        {{.temperature = 1, .top_p = 1.5}, "top-p"},
+        {{.temperature = 1, .top_p = -0.1}, "top-p"},
+        {{.temperature = 1, .top_p = (double)NAN}, "top-p"},
+        {{.temperature = 1, .top_p = 1, .min_p = 2}, "min-p"},
     };
     (void)state;
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -248,6 +248,29 @@ static void test_open_folder(void **state)
     assert_int_equal(pl_posix_sync_parent("/no/such/folder", &err), PELAGO_NOTFOUND);
 }
 
+static void test_lock(void **state)
+{
+    (void)state;
+    struct pl_posix_dir *other;
+    struct pl_error err;
+    assert_int_equal(pl_posix_dir_open(&other, &memory.alloc, temp.path, PL_POSIX_DIR_EXISTING, &err),
+                     PELAGO_OK);
+    tempdir_put(&temp, "lock", "", 0); /* left behind: it holds nothing */
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pl_posix_dir_lock(other, "here", &err), PELAGO_OK);
+        assert_int_equal(pl_posix_dir_lock(posix, "here", &err), PELAGO_STALE);
+        assert_string_equal(err.text, "another pelago is training in here");
+        pl_posix_dir_close(other);
+        assert_int_equal(tempdir_count(&temp), 0);
+        assert_int_equal(pl_posix_dir_open(&other, &memory.alloc, temp.path, PL_POSIX_DIR_EXISTING, &err),
+                         PELAGO_OK);
+    }
+    assert_int_equal(pl_posix_dir_lock(posix, "here", &err), PELAGO_OK);
+    pl_posix_dir_close(other);
+    assert_int_equal(tempdir_count(&temp), 1);
+    assert_true(pl_posix_dir_free_bytes(posix) > 0);
+}
+
 static void test_no_memory(void **state)
 {
     (void)state;
@@ -286,6 +309,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_list, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_close_on_exec, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_open_folder, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_lock, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_memory, set_up, tear_down),
         cmocka_unit_test(test_clock),
     };

@@ -227,6 +227,33 @@ static void test_damage_names_the_tensor(void **state)
     assert_non_null(strstr(rig.error.text, "is damaged (it has 5 bytes, expected "));
 }
 
+static void test_go_back(void **state)
+{
+    (void)state;
+    save(5, 0);
+    save(6, 0);
+    save(7, 0);
+    assert_int_equal(dir.ops->remove(dir.self, "optimizer-00000007.safetensors"), PELAGO_OK);
+    struct pl_checkpoint_reader *c; /* a model can be used without it */
+    assert_int_equal(pl_checkpoint_open(&c, dir, &rig.memory.alloc, 7, &rig.error), PELAGO_OK);
+    pl_checkpoint_close(c);
+    const char missing[] =
+        "checkpoint optimizer-00000007.safetensors is missing, though state-00000007.json names it";
+    expect_failure(PL_NONE64, PELAGO_CORRUPT, missing);
+    assert_int_equal(pl_checkpoint_advise(dir, &rig.memory.alloc, PL_NONE64, PELAGO_CORRUPT, &rig.error),
+                     PELAGO_CORRUPT);
+    assert_non_null(strstr(rig.error.text, "; --step 6 goes back to the checkpoint before it"));
+    expect_failure(7, PELAGO_CORRUPT, missing); /* and none is advised that is damaged, too */
+    assert_int_equal(dir.ops->remove(dir.self, "model-00000006.safetensors"), PELAGO_OK);
+    (void)pl_checkpoint_advise(dir, &rig.memory.alloc, 7, PELAGO_CORRUPT, &rig.error);
+    assert_string_equal(rig.error.text, missing);
+    assert_int_equal(pl_checkpoint_go_back(dir, 5, &rig.error), PELAGO_OK);
+    expect_load(PL_NONE64, 5);
+    save(6, 0);
+    expect_load(PL_NONE64, 6);
+    assert_int_equal(file_count(), 8);
+}
+
 static void test_renamed_state(void **state)
 {
     (void)state;
@@ -474,6 +501,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_renamed_state, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_other_shape, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_without_optimizer, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_go_back, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_odd_numbers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_wrong_fields, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_failing_disk, set_up, tear_down),

@@ -207,7 +207,8 @@ static void gemv_task(void *user, uint32_t task, uint32_t thread)
 {
     const struct gemv *g = user;
     (void)thread;
-    g->kernel->gemv(g->y, g->x, g->w, g->rows, g->n, g->k, task * g->portion, pl_min32(g->n, (task + 1) * g->portion));
+    g->kernel->gemv(g->y, g->x, g->w, g->rows, g->n, g->k, task * g->portion,
+                    pl_min32(g->n, (task + 1) * g->portion));
 }
 
 /* Every row of the weight is a result of its own, so the cut may follow the number of threads. Memory is fastest when
