@@ -7,7 +7,7 @@ PyTorch's side is a Llama in plain operations with Hugging Face's conventions, i
 own rounding then plays no part. Bounds are relative: the norm of a tensor's difference over the norm of the tensor.
 Float back ends are judged where weights are several times larger than at the start of training, so that attention is
 far from even; bfloat16 ones at the start of training, because large weights amplify the rounding of their inputs
-beyond 2e-2 in any implementation (PyTorch's autocast is off by more than we are at every scale tried).
+beyond 2e-2 in any implementation (PyTorch's autocast is off by more than we are at most scales tried).
 """
 import math
 import subprocess
