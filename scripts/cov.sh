@@ -10,7 +10,9 @@ scripts/build.sh cov
 find build-cov -name '*.gcda' -delete
 code=0
 mkdir -p build-cov/html
-scripts/test.sh cov unit proto fault || code=1
+mapfile -t tests < <(meson test -C build-cov --list 2>/dev/null | sed 's|.* / ||' | grep -E '^(base|wire|core|store|sim)_')
+meson test -C build-cov --no-rebuild --print-errorlogs "${tests[@]}" || code=1
+meson test -C build-cov --no-rebuild --print-errorlogs --suite proto || code=1
 BINARY=build-cov/pelago scripts/sim.sh "${COV_SEEDS:-1..40}" || code=1
 gcovr --root . --object-directory build-cov build-cov/src --filter 'src/(wire|core|store)/' \
     --exclude-unreachable-branches --exclude-branches-by-pattern '.*(PL_DEFENSIVE|pl_assert).*' \
