@@ -15,8 +15,8 @@ struct pl_train_view {
     uint64_t total_tokens, total_steps;
     double flops_token, peak_flops; /* peak 0: unknown */
     uint64_t begin_ns, shown_ns;
-    uint64_t busy_ns; /* in steps of this session */
-    uint64_t tokens;  /* of this session */
+    uint64_t busy_ns; /* in steps of this process */
+    uint64_t tokens;  /* of this process */
     double rate;      /* tokens a second, lately */
 };
 

@@ -12,6 +12,7 @@
 
 #include "data/tales.h"
 #include "seed.h"
+#include "tales_rig.h"
 
 #include <regex.h>
 #include <stdbool.h>
@@ -21,36 +22,6 @@
 #include <strings.h>
 
 enum { GROUPS_MAX = 10, STORIES = 1200 };
-
-static struct pl_alloc system_alloc;
-static struct pl_tales *tales;
-
-static int open_tales(void **state)
-{
-    (void)state;
-    system_alloc = pl_alloc_system();
-    return pl_tales_open(&system_alloc, &tales) == PELAGO_OK ? 0 : -1;
-}
-
-static int close_tales(void **state)
-{
-    (void)state;
-    pl_tales_close(tales);
-    return 0;
-}
-
-/* The story's text as a string. */
-static char *story_text(uint64_t seed, uint64_t index)
-{
-    struct pl_buf b;
-    pl_buf_init(&b, &system_alloc, PL_TALES_STORY_BYTES_MAX + 1);
-    assert_int_equal(pl_tales_story(tales, seed, PL_TALES_TRAIN, index, &b, NULL), PELAGO_OK);
-    assert_int_equal(pl_buf_append(&b, "", 1), PELAGO_OK);
-    char *copy = strdup((const char *)b.data);
-    assert_non_null(copy);
-    pl_buf_release(&b);
-    return copy;
-}
 
 /* ---- numbers ---- */
 
@@ -251,7 +222,7 @@ static void every_sum_is_right(void **state)
         assert_int_equal(regcomp(&patterns[i].compiled, patterns[i].text, REG_EXTENDED), 0);
     for (uint64_t i = 0; i < STORIES; i++) {
         struct books b = {0};
-        char *text = story_text(seed, i);
+        char *text = tales_rig_text(seed, i);
         for (const char *at = text; read_on(&at, &b);)
             ;
         if (b.clocks > 0) {
@@ -274,5 +245,5 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_sum_is_right),
     };
-    return cmocka_run_group_tests(tests, open_tales, close_tales);
+    return cmocka_run_group_tests(tests, tales_rig_open, tales_rig_close);
 }

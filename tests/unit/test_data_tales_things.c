@@ -13,6 +13,7 @@
 #include "data/tales.h"
 #include "data/tales_int.h"
 #include "seed.h"
+#include "tales_rig.h"
 
 #include <ctype.h>
 #include <regex.h>
@@ -23,36 +24,6 @@
 #include <strings.h>
 
 enum { GROUPS_MAX = 10, STORIES = 1200 };
-
-static struct pl_alloc system_alloc;
-static struct pl_tales *tales;
-
-static int open_tales(void **state)
-{
-    (void)state;
-    system_alloc = pl_alloc_system();
-    return pl_tales_open(&system_alloc, &tales) == PELAGO_OK ? 0 : -1;
-}
-
-static int close_tales(void **state)
-{
-    (void)state;
-    pl_tales_close(tales);
-    return 0;
-}
-
-/* The story's text as a string. */
-static char *story_text(uint64_t seed, uint64_t index)
-{
-    struct pl_buf b;
-    pl_buf_init(&b, &system_alloc, PL_TALES_STORY_BYTES_MAX + 1);
-    assert_int_equal(pl_tales_story(tales, seed, PL_TALES_TRAIN, index, &b, NULL), PELAGO_OK);
-    assert_int_equal(pl_buf_append(&b, "", 1), PELAGO_OK);
-    char *copy = strdup((const char *)b.data);
-    assert_non_null(copy);
-    pl_buf_release(&b);
-    return copy;
-}
 
 /* ---- things and people ---- */
 
@@ -96,8 +67,8 @@ static int item_at(enum pl_tale_list list, uint32_t field, const char *text)
 {
     int best = -1;
     uint32_t best_len = 0;
-    for (uint32_t i = 0; i < pl_tales_items(tales, list); i++) {
-        struct pl_word w = pl_tales_word(tales, list, i, field);
+    for (uint32_t i = 0; i < pl_tales_items(tales_rig(), list); i++) {
+        struct pl_word w = pl_tales_word(tales_rig(), list, i, field);
         if (w.len > best_len && strncasecmp(text, w.text, w.len) == 0 &&
             !isalpha((unsigned char)text[w.len])) {
             best = (int)i;
@@ -109,7 +80,7 @@ static int item_at(enum pl_tale_list list, uint32_t field, const char *text)
 
 static struct name item_name(enum pl_tale_list list, int item, uint32_t field)
 {
-    struct pl_word w = pl_tales_word(tales, list, (uint32_t)item, field);
+    struct pl_word w = pl_tales_word(tales_rig(), list, (uint32_t)item, field);
     return name_of(w.text, w.len);
 }
 
@@ -370,7 +341,7 @@ static void things_carried_at_home_are_where_they_should_be(void **state)
     for (size_t i = 0; i < MOVE_PATTERNS; i++)
         assert_int_equal(regcomp(&moves[i].compiled, moves[i].text, REG_EXTENDED), 0);
     for (uint64_t i = 0; i < 4 * STORIES; i++) {
-        char *lines[8], *text = story_text(seed, i);
+        char *lines[8], *text = tales_rig_text(seed, i);
         bool home = is_at_home(text);
         uint32_t count = split_lines(text, lines, 8);
         if (home)
@@ -471,7 +442,7 @@ static void things_given_and_put_away_are_where_they_should_be(void **state)
     uint64_t seed = test_seed();
     uint32_t answers = 0;
     for (uint64_t i = 0; i < STORIES; i++) {
-        char *lines[8], *text = story_text(seed, i);
+        char *lines[8], *text = tales_rig_text(seed, i);
         bool home = is_at_home(text);
         uint32_t count = split_lines(text, lines, 8);
         struct reader r = {.hero = first_person(lines[0])};
@@ -492,5 +463,5 @@ int main(void)
         cmocka_unit_test(things_carried_at_home_are_where_they_should_be),
         cmocka_unit_test(things_given_and_put_away_are_where_they_should_be),
     };
-    return cmocka_run_group_tests(tests, open_tales, close_tales);
+    return cmocka_run_group_tests(tests, tales_rig_open, tales_rig_close);
 }
