@@ -16,6 +16,8 @@ enum {
     PL_LEARNERS_MAX = 65536,    /* identities one shard may know */
     PL_PERIOD_STEPS_MAX = 4096, /* H */
     PL_UNITS_HELD_MAX = 2,      /* work units one learner holds: the current one and the next */
+    PL_SECRET_BYTES = 32,              /* of an invitation */
+    PL_CERTIFICATE_BYTES_MAX = 8192,   /* a certificate or a request for one */
     PL_CHUNKS_MAX = 64,         /* chunks of one transfer, so that a uint64_t says which are there */
     PL_STRIDE_MAX = 64,         /* a learner on a very slow link takes part in every stride-th cycle */
     PL_RING_MAX = 16,           /* encoded updates remembered per fragment */

@@ -226,7 +226,7 @@ static void introduce(struct run *r)
 
 static enum pelago_status save(struct run *r)
 {
-    struct pl_field fields[PL_TRAIN_PLAN_FIELDS];
+    struct pl_member fields[PL_TRAIN_PLAN_FIELDS];
     struct pl_tokenizer *t = r->data->tokenizer;
     struct pl_train_plan plan = r->plan;
     plan.seconds += (double)(pl_clock_ns() - r->view.begin_ns) * 1e-9;

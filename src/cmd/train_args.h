@@ -3,6 +3,7 @@
 #ifndef PL_CMD_TRAIN_ARGS_H
 #define PL_CMD_TRAIN_ARGS_H
 
+#include "cmd/options.h"
 #include "os/dir_posix.h"
 #include "train/trainer.h"
 
@@ -29,6 +30,14 @@ struct pl_train_args {
     bool recompute, quiet, resume;
 };
 
+/* Nothing given. */
+void pl_train_args_init(struct pl_train_args *a);
+/* The options that say what is trained and how; `run` and `syncer` have them, too. They return how many there are. */
+enum { PL_TRAIN_OPTIONS_MAX = 36 };
+uint32_t pl_train_options(struct pl_train_args *a, struct pl_option out[static PL_TRAIN_OPTIONS_MAX]);
+/* After parsing: words, ranges and spans. False: *exit_code is to be returned, all has been said. */
+bool pl_train_args_check(struct pl_train_args *a, const char *command, int *exit_code);
+
 /* False: *exit_code is to be returned, all has been said. */
 bool pl_train_args_parse(struct pl_train_args *a, int argc, char **argv, int *exit_code);
 
@@ -48,7 +57,7 @@ struct pl_train_plan {
 
 /* The fields a checkpoint keeps of the plan. */
 enum { PL_TRAIN_PLAN_FIELDS = 6 };
-uint32_t pl_train_plan_fields(struct pl_train_plan *p, struct pl_field fields[static PL_TRAIN_PLAN_FIELDS]);
+uint32_t pl_train_plan_fields(struct pl_train_plan *p, struct pl_member fields[static PL_TRAIN_PLAN_FIELDS]);
 
 /* A new run. The vocabulary may still be 0 (vocab_follows). */
 enum pelago_status pl_train_plan_new(struct pl_train_plan *p, const struct pl_train_args *a,

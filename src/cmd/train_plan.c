@@ -190,15 +190,15 @@ enum pelago_status pl_train_plan_new(struct pl_train_plan *p, const struct pl_tr
 
 /* ---- resuming ---- */
 
-uint32_t pl_train_plan_fields(struct pl_train_plan *p, struct pl_field fields[static PL_TRAIN_PLAN_FIELDS])
+uint32_t pl_train_plan_fields(struct pl_train_plan *p, struct pl_member fields[static PL_TRAIN_PLAN_FIELDS])
 {
-    const struct pl_field list[PL_TRAIN_PLAN_FIELDS] = {
-        {"run.model", PL_FIELD_TEXT, p->model, sizeof p->model, false},
-        {"run.data", PL_FIELD_TEXT, p->data, sizeof p->data, false},
-        {"run.valid", PL_FIELD_TEXT, p->valid, sizeof p->valid, false},
-        {"run.eval_tokens", PL_FIELD_COUNT, &p->eval_tokens, 0, false},
-        {"run.total_tokens", PL_FIELD_COUNT, &p->total_tokens, 0, false},
-        {"run.seconds", PL_FIELD_REAL, &p->seconds, 0, false},
+    const struct pl_member list[PL_TRAIN_PLAN_FIELDS] = {
+        {"run.model", PL_MEMBER_TEXT, p->model, sizeof p->model, false},
+        {"run.data", PL_MEMBER_TEXT, p->data, sizeof p->data, false},
+        {"run.valid", PL_MEMBER_TEXT, p->valid, sizeof p->valid, false},
+        {"run.eval_tokens", PL_MEMBER_COUNT, &p->eval_tokens, 0, false},
+        {"run.total_tokens", PL_MEMBER_COUNT, &p->total_tokens, 0, false},
+        {"run.seconds", PL_MEMBER_REAL, &p->seconds, 0, false},
     };
     memcpy(fields, list, sizeof list);
     return PL_TRAIN_PLAN_FIELDS;
@@ -244,7 +244,7 @@ static enum pelago_status adopt(struct pl_train_plan *p, const struct pl_train_a
 enum pelago_status pl_train_plan_resume(struct pl_train_plan *p, const struct pl_train_args *a,
                                         struct pl_checkpoint_reader *r, bool *fresh, struct pl_error *err)
 {
-    struct pl_field fields[PL_TRAIN_PLAN_FIELDS];
+    struct pl_member fields[PL_TRAIN_PLAN_FIELDS];
     *fresh = !pl_checkpoint_has_optimizer(r);
     if (*fresh)
         return adopt(p, a, pl_checkpoint_config(r), err);

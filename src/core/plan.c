@@ -15,7 +15,7 @@
 static const uint64_t fragment_values_max = PL_TRANSFER_BYTES_MAX / 4;
 
 struct plan {
-    const struct pl_tensor *tensors;
+    const struct pl_plan_tensor *tensors;
     struct pl_slice *slices;
     uint32_t count;
     uint32_t max;
@@ -92,7 +92,7 @@ static bool name_is_valid(const char name[static PL_NAME_MAX])
     return len > 0 && len < PL_NAME_MAX;
 }
 
-static enum pelago_status check_tensor(const struct pl_tensor *t, uint32_t index, uint64_t *values,
+static enum pelago_status check_tensor(const struct pl_plan_tensor *t, uint32_t index, uint64_t *values,
                                        struct pl_error *err)
 {
     if (!name_is_valid(t->name))
@@ -123,7 +123,7 @@ static enum pelago_status check_counts(uint32_t tensor_count, uint32_t fragment_
 }
 
 /* After this no product or sum of sizes can overflow: the total is below 2^42 values. */
-static enum pelago_status check_sizes(const struct pl_tensor *tensors, uint32_t tensor_count,
+static enum pelago_status check_sizes(const struct pl_plan_tensor *tensors, uint32_t tensor_count,
                                       uint32_t fragment_count, uint64_t *total, struct pl_error *err)
 {
     const uint64_t total_max = fragment_count * fragment_values_max;
@@ -281,7 +281,7 @@ static void join(struct plan *p)
     p->count = kept + 1;
 }
 
-enum pelago_status pl_plan_fragments(const struct pl_tensor *tensors, uint32_t tensor_count,
+enum pelago_status pl_plan_fragments(const struct pl_plan_tensor *tensors, uint32_t tensor_count,
                                      uint32_t fragment_count, struct pl_slice *slices, uint32_t slice_max,
                                      uint32_t *slice_count, struct pl_error *err)
 {
@@ -309,7 +309,7 @@ enum pelago_status pl_plan_fragments(const struct pl_tensor *tensors, uint32_t t
     return PELAGO_OK;
 }
 
-struct pl_plan_balance pl_plan_measure(const struct pl_tensor *tensors, const struct pl_slice *slices,
+struct pl_plan_balance pl_plan_measure(const struct pl_plan_tensor *tensors, const struct pl_slice *slices,
                                        uint32_t slice_count, uint32_t fragment_count)
 {
     pl_assert(fragment_count > 0);

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct pl_tensor {
+struct pl_plan_tensor {
     char name[PL_NAME_MAX]; /* 1 to PL_NAME_MAX - 1 printable characters without spaces, then zeros to the end
                              */
     uint64_t rows;          /* a tensor is cut between rows only */
@@ -40,7 +40,7 @@ struct pl_slice {
  *
  * PELAGO_INVALID: a tensor or a count that cannot be; PELAGO_LIMIT: too much of something, also when more
  * than slice_max slices would be needed (tensor_count + 3 * fragment_count is ample). err says which. */
-enum pelago_status pl_plan_fragments(const struct pl_tensor *tensors, uint32_t tensor_count,
+enum pelago_status pl_plan_fragments(const struct pl_plan_tensor *tensors, uint32_t tensor_count,
                                      uint32_t fragment_count, struct pl_slice *slices, uint32_t slice_max,
                                      uint32_t *slice_count, struct pl_error *err);
 
@@ -52,7 +52,7 @@ struct pl_plan_balance {
 };
 
 /* How even a table made by pl_plan_fragments is. */
-struct pl_plan_balance pl_plan_measure(const struct pl_tensor *tensors, const struct pl_slice *slices,
+struct pl_plan_balance pl_plan_measure(const struct pl_plan_tensor *tensors, const struct pl_slice *slices,
                                        uint32_t slice_count, uint32_t fragment_count);
 
 struct pl_plan_place {

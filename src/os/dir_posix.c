@@ -353,7 +353,20 @@ enum pelago_status pl_posix_dir_lock(struct pl_posix_dir *d, const char *path, s
         return pl_fail(err, pl_os_status(code), "the folder %s cannot be written to: %s", path,
                        strerror(code));
     }
-    return pl_fail(err, PELAGO_STALE, "another pelago is training in %s", path);
+    return pl_fail(err, PELAGO_STALE, "another pelago is at work in %s", path);
+}
+
+enum pelago_status pl_posix_dir_make_secret(struct pl_posix_dir *d, const char *name)
+{
+    if (!is_name(name))
+        return PELAGO_INVALID;
+    if (unlinkat(d->fd, name, 0) != 0 && errno != ENOENT)
+        return failed(d, errno);
+    int fd = openat(d->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return failed(d, errno);
+    (void)close(fd);
+    return PELAGO_OK;
 }
 
 uint64_t pl_posix_dir_free_bytes(const struct pl_posix_dir *d)

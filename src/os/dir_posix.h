@@ -38,6 +38,10 @@ uint64_t pl_posix_dir_free_bytes(const struct pl_posix_dir *d);
 /* "Permission denied" for the last operation of the table that failed; "" before any did. */
 const char *pl_posix_dir_reason(const struct pl_posix_dir *d);
 
+/* An empty file that only its owner may read or write, for secrets: what is written to it later stays so. An old one of
+ * that name is removed. */
+enum pelago_status pl_posix_dir_make_secret(struct pl_posix_dir *d, const char *name);
+
 /* Makes durable that a name came or went: the folder that holds this path is synced. */
 enum pelago_status pl_posix_sync_parent(const char *path, struct pl_error *err);
 

@@ -28,7 +28,7 @@ struct pl_toy {
     uint32_t values, fragments;
     uint32_t largest; /* values of the largest fragment */
     struct pl_toy_fragment *fragment;
-    struct pl_tensor *tensors;
+    struct pl_plan_tensor *tensors;
     struct pl_slice *slices;
     uint32_t tensor_count, slice_count;
     float *origin; /* version 0 */

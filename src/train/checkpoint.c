@@ -270,7 +270,7 @@ static enum pelago_status commit(struct save *s)
 static enum pelago_status check_fields(const struct pl_checkpoint *c, struct pl_error *err)
 {
     for (uint32_t i = 0; i < c->field_count; i++) {
-        if (c->fields[i].kind != PL_FIELD_TEXT)
+        if (c->fields[i].kind != PL_MEMBER_TEXT)
             continue;
         json_t *text = json_string(c->fields[i].at);
         if (text == NULL)

@@ -35,18 +35,18 @@ struct pl_named_span {
 };
 
 /* What a field's pointer points to. */
-enum pl_field_kind {
-    PL_FIELD_COUNT = 1, /* uint64_t up to PL_COUNT_MAX */
-    PL_FIELD_BITS,      /* any uint64_t: seeds, states of generators, digests */
-    PL_FIELD_REAL,      /* double, comes back bit for bit (but one NaN is like the other) */
-    PL_FIELD_FLAG,      /* bool */
-    PL_FIELD_TEXT,      /* char[cap], zero-terminated */
+enum pl_member_kind {
+    PL_MEMBER_COUNT = 1, /* uint64_t up to PL_COUNT_MAX */
+    PL_MEMBER_BITS,      /* any uint64_t: seeds, states of generators, digests */
+    PL_MEMBER_REAL,      /* double, comes back bit for bit (but one NaN is like the other) */
+    PL_MEMBER_FLAG,      /* bool */
+    PL_MEMBER_TEXT,      /* char[cap], zero-terminated */
 };
 
 /* One value of state.json, under "state". A dot in the name makes an object: "schedule.warmup_tokens". */
-struct pl_field {
+struct pl_member {
     const char *name;
-    enum pl_field_kind kind;
+    enum pl_member_kind kind;
     void *at;
     uint32_t cap;  /* of TEXT */
     bool optional; /* a load leaves it alone where the file has none */
@@ -58,7 +58,7 @@ struct pl_checkpoint {
     const float *params; /* tensors->floats of them */
     const struct pl_named_span *spans;
     uint32_t span_count; /* 0: no optimizer file */
-    const struct pl_field *fields;
+    const struct pl_member *fields;
     uint32_t field_count;
     struct pl_bytes tokenizer; /* the text of tokenizer.json; no bytes: none */
 };
@@ -102,7 +102,7 @@ enum pelago_status pl_checkpoint_read_params(struct pl_checkpoint_reader *r, con
                                              float *params, struct pl_error *err);
 enum pelago_status pl_checkpoint_read_spans(struct pl_checkpoint_reader *r, const struct pl_named_span *spans,
                                             uint32_t count, struct pl_error *err);
-enum pelago_status pl_checkpoint_read_fields(struct pl_checkpoint_reader *r, const struct pl_field *fields,
+enum pelago_status pl_checkpoint_read_fields(struct pl_checkpoint_reader *r, const struct pl_member *fields,
                                              uint32_t count, struct pl_error *err);
 /* Appends the text of tokenizer.json. NOTFOUND where the checkpoint has none. */
 enum pelago_status pl_checkpoint_read_tokenizer(struct pl_checkpoint_reader *r, struct pl_buf *into,

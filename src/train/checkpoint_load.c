@@ -251,25 +251,25 @@ static enum pelago_status read_real(const struct pl_json *j, const char *name, d
     return PELAGO_OK;
 }
 
-static enum pelago_status read_field(const struct pl_json *j, const struct pl_field *f)
+static enum pelago_status read_field(const struct pl_json *j, const struct pl_member *f)
 {
     switch (f->kind) {
-    case PL_FIELD_COUNT:
+    case PL_MEMBER_COUNT:
         return pl_json_count(j, f->name, PL_COUNT_MAX, f->at);
-    case PL_FIELD_BITS:
+    case PL_MEMBER_BITS:
         return pl_json_bits(j, f->name, f->at);
-    case PL_FIELD_REAL:
+    case PL_MEMBER_REAL:
         return read_real(j, f->name, f->at);
-    case PL_FIELD_FLAG:
+    case PL_MEMBER_FLAG:
         return pl_json_flag(j, f->name, f->at);
-    case PL_FIELD_TEXT:
+    case PL_MEMBER_TEXT:
         return pl_json_text(j, f->name, f->at, f->cap);
     }
     pl_assert(false);
     return PELAGO_INVALID;
 }
 
-enum pelago_status pl_checkpoint_read_fields(struct pl_checkpoint_reader *r, const struct pl_field *fields,
+enum pelago_status pl_checkpoint_read_fields(struct pl_checkpoint_reader *r, const struct pl_member *fields,
                                              uint32_t count, struct pl_error *err)
 {
     const struct pl_json root = {r->state.root, r->state.name, err};

@@ -83,19 +83,19 @@ static json_t *real_value(double v)
     return json_string(isnan(v) ? "nan" : v > 0 ? "inf" : "-inf");
 }
 
-static json_t *field_value(const struct pl_field *f)
+static json_t *field_value(const struct pl_member *f)
 {
     switch (f->kind) {
-    case PL_FIELD_COUNT:
+    case PL_MEMBER_COUNT:
         pl_assert(*(const uint64_t *)f->at <= PL_COUNT_MAX);
         return json_integer((json_int_t) * (const uint64_t *)f->at);
-    case PL_FIELD_BITS:
+    case PL_MEMBER_BITS:
         return pl_json_bits_value(*(const uint64_t *)f->at);
-    case PL_FIELD_REAL:
+    case PL_MEMBER_REAL:
         return real_value(*(const double *)f->at);
-    case PL_FIELD_FLAG:
+    case PL_MEMBER_FLAG:
         return json_boolean(*(const bool *)f->at);
-    case PL_FIELD_TEXT:
+    case PL_MEMBER_TEXT:
         return json_string(f->at);
     }
     pl_assert(false);

@@ -240,7 +240,15 @@ enum pelago_status pl_trainer_step(struct pl_trainer *t, const struct pl_sequenc
     double sum;
     PL_TRY(pass_batches(t, source, &sum, err));
     float lr = pl_schedule_lr(&t->options.schedule, p->clock + tokens);
-    PL_TRY(move_params(t, lr, &inner, err));
+    if (t->hooks.moving != NULL)
+        t->hooks.moving(t->hooks.user);
+    enum pelago_status moved = move_params(t, lr, &inner, err);
+    if (t->hooks.standing != NULL)
+        t->hooks.standing(t->hooks.user);
+    if (moved != PELAGO_OK) {
+        pl_model_refresh(t->model); /* moving() may have changed what the optimizer then left alone */
+        return moved;
+    }
     double loss = sum / (double)tokens;
     *report = (struct pl_step_report){
         .tokens = tokens, .loss = loss, .norm = inner.norm, .lr = lr, .clipped = inner.grad_scale < 1};

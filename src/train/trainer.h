@@ -42,12 +42,22 @@ struct pl_progress {
     double smooth;     /* running average of the loss; 0 before the first step */
 };
 
+/* For whoever shares the parameters with the trainer: moving() is called before the optimizer changes them, with the
+ * gradients complete, standing() when they are done changing. What moving() does to the parameters needs no
+ * pl_model_refresh: the optimizer packs every row after it. Neither is called for a step that fails before. */
+struct pl_trainer_hooks {
+    void (*moving)(void *user);
+    void (*standing)(void *user);
+    void *user;
+};
+
 struct pl_trainer {
     struct pl_trainer_options options;
     struct pl_alloc alloc;
     struct pl_model *model;
     struct pl_inner inner;
     struct pl_progress progress;
+    struct pl_trainer_hooks hooks; /* may be set; NULL members are not called */
     /* Private from here. */
     struct pl_param_group *groups; /* one a tensor */
     int32_t *tokens, *targets;     /* (batch, seq) */
@@ -87,7 +97,7 @@ uint64_t pl_trainer_bytes(const struct pl_trainer *t);
 
 /* What the caller adds to the trainer's own. */
 struct pl_trainer_extra {
-    const struct pl_field *fields;
+    const struct pl_member *fields;
     uint32_t field_count;
     struct pl_bytes tokenizer; /* no bytes: none */
     uint32_t keep;             /* checkpoints, as for pl_checkpoint_save */

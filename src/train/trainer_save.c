@@ -19,42 +19,42 @@ struct saved {
     uint64_t warmup_tokens, total_tokens;
 };
 
-static uint32_t list_progress(struct saved *s, struct pl_field *out)
+static uint32_t list_progress(struct saved *s, struct pl_member *out)
 {
-    const struct pl_field fields[] = {
-        {"progress.step", PL_FIELD_COUNT, &s->progress.step, 0, false},
-        {"progress.tokens", PL_FIELD_COUNT, &s->progress.tokens, 0, false},
-        {"progress.clock", PL_FIELD_COUNT, &s->progress.clock, 0, false},
-        {"progress.sequence", PL_FIELD_COUNT, &s->progress.sequence, 0, false},
-        {"progress.smooth_loss", PL_FIELD_REAL, &s->progress.smooth, 0, false},
-        {"optimizer.step", PL_FIELD_COUNT, &s->optimizer_step, 0, false},
+    const struct pl_member fields[] = {
+        {"progress.step", PL_MEMBER_COUNT, &s->progress.step, 0, false},
+        {"progress.tokens", PL_MEMBER_COUNT, &s->progress.tokens, 0, false},
+        {"progress.clock", PL_MEMBER_COUNT, &s->progress.clock, 0, false},
+        {"progress.sequence", PL_MEMBER_COUNT, &s->progress.sequence, 0, false},
+        {"progress.smooth_loss", PL_MEMBER_REAL, &s->progress.smooth, 0, false},
+        {"optimizer.step", PL_MEMBER_COUNT, &s->optimizer_step, 0, false},
     };
     memcpy(out, fields, sizeof fields);
     return sizeof fields / sizeof fields[0];
 }
 
-static uint32_t list_options(struct saved *s, struct pl_field *out)
+static uint32_t list_options(struct saved *s, struct pl_member *out)
 {
-    const struct pl_field fields[] = {
-        {"seed", PL_FIELD_BITS, &s->seed, 0, false},
-        {"batch", PL_FIELD_COUNT, &s->batch, 0, false},
-        {"seq", PL_FIELD_COUNT, &s->seq, 0, false},
-        {"accumulate", PL_FIELD_COUNT, &s->accumulate, 0, false},
-        {"recompute", PL_FIELD_FLAG, &s->recompute, 0, false},
-        {"z_loss", PL_FIELD_REAL, &s->z_loss, 0, false},
-        {"optimizer.kind", PL_FIELD_TEXT, s->optimizer, NAME_BYTES, false},
-        {"optimizer.beta1", PL_FIELD_REAL, &s->beta1, 0, false},
-        {"optimizer.beta2", PL_FIELD_REAL, &s->beta2, 0, false},
-        {"optimizer.eps", PL_FIELD_REAL, &s->eps, 0, false},
-        {"optimizer.momentum", PL_FIELD_REAL, &s->momentum, 0, false},
-        {"optimizer.weight_decay", PL_FIELD_REAL, &s->weight_decay, 0, false},
-        {"optimizer.clip", PL_FIELD_REAL, &s->clip, 0, false},
-        {"schedule.kind", PL_FIELD_TEXT, s->schedule, NAME_BYTES, false},
-        {"schedule.peak", PL_FIELD_REAL, &s->peak, 0, false},
-        {"schedule.floor", PL_FIELD_REAL, &s->floor, 0, false},
-        {"schedule.decay", PL_FIELD_REAL, &s->decay, 0, false},
-        {"schedule.warmup_tokens", PL_FIELD_COUNT, &s->warmup_tokens, 0, false},
-        {"schedule.total_tokens", PL_FIELD_COUNT, &s->total_tokens, 0, false},
+    const struct pl_member fields[] = {
+        {"seed", PL_MEMBER_BITS, &s->seed, 0, false},
+        {"batch", PL_MEMBER_COUNT, &s->batch, 0, false},
+        {"seq", PL_MEMBER_COUNT, &s->seq, 0, false},
+        {"accumulate", PL_MEMBER_COUNT, &s->accumulate, 0, false},
+        {"recompute", PL_MEMBER_FLAG, &s->recompute, 0, false},
+        {"z_loss", PL_MEMBER_REAL, &s->z_loss, 0, false},
+        {"optimizer.kind", PL_MEMBER_TEXT, s->optimizer, NAME_BYTES, false},
+        {"optimizer.beta1", PL_MEMBER_REAL, &s->beta1, 0, false},
+        {"optimizer.beta2", PL_MEMBER_REAL, &s->beta2, 0, false},
+        {"optimizer.eps", PL_MEMBER_REAL, &s->eps, 0, false},
+        {"optimizer.momentum", PL_MEMBER_REAL, &s->momentum, 0, false},
+        {"optimizer.weight_decay", PL_MEMBER_REAL, &s->weight_decay, 0, false},
+        {"optimizer.clip", PL_MEMBER_REAL, &s->clip, 0, false},
+        {"schedule.kind", PL_MEMBER_TEXT, s->schedule, NAME_BYTES, false},
+        {"schedule.peak", PL_MEMBER_REAL, &s->peak, 0, false},
+        {"schedule.floor", PL_MEMBER_REAL, &s->floor, 0, false},
+        {"schedule.decay", PL_MEMBER_REAL, &s->decay, 0, false},
+        {"schedule.warmup_tokens", PL_MEMBER_COUNT, &s->warmup_tokens, 0, false},
+        {"schedule.total_tokens", PL_MEMBER_COUNT, &s->total_tokens, 0, false},
     };
     memcpy(out, fields, sizeof fields);
     return sizeof fields / sizeof fields[0];
@@ -138,7 +138,7 @@ enum pelago_status pl_trainer_save(struct pl_trainer *t, struct pl_dir dir,
                                    const struct pl_trainer_extra *extra, struct pl_error *err)
 {
     struct saved saved = saved_of(t);
-    struct pl_field fields[FIELDS + EXTRA_MAX];
+    struct pl_member fields[FIELDS + EXTRA_MAX];
     uint32_t count = list_progress(&saved, fields);
     count += list_options(&saved, fields + count);
     pl_assert(count <= FIELDS && extra->field_count <= EXTRA_MAX);
@@ -169,7 +169,7 @@ enum pelago_status pl_trainer_read_options(struct pl_checkpoint_reader *r, struc
                                            struct pl_error *err)
 {
     struct saved s = {.batch = 0};
-    struct pl_field fields[FIELDS];
+    struct pl_member fields[FIELDS];
     uint32_t count = list_options(&s, fields);
     PL_TRY(pl_checkpoint_read_fields(r, fields, count, err));
     o->config = *pl_checkpoint_config(r);
@@ -209,7 +209,7 @@ enum pelago_status pl_trainer_load_params(struct pl_trainer *t, struct pl_checkp
 enum pelago_status pl_trainer_load(struct pl_trainer *t, struct pl_checkpoint_reader *r, struct pl_error *err)
 {
     struct saved s = {.batch = 0};
-    struct pl_field fields[FIELDS];
+    struct pl_member fields[FIELDS];
     uint32_t count = list_progress(&s, fields);
     PL_TRY(pl_checkpoint_read_fields(r, fields, count, err));
     if (s.progress.step != pl_checkpoint_step(r))

@@ -115,7 +115,15 @@ enum pl_reason {
 const char *pl_reason_name(uint32_t code);
 const char *pl_reason_text(uint32_t code);
 
-enum pl_channel { PL_CHANNEL_CONTROL = 1, PL_CHANNEL_BULK = 2, PL_CHANNEL_BOTH = 3 };
+/* Bits: a message may come on several. DOOR is a connection of its own for enrolment and questions, which the host
+ * answers; the state machines of core/ never see it. */
+enum pl_channel {
+    PL_CHANNEL_CONTROL = 1,
+    PL_CHANNEL_BULK = 2,
+    PL_CHANNEL_BOTH = 3, /* control and bulk */
+    PL_CHANNEL_DOOR = 4,
+    PL_CHANNEL_FRONT = 5, /* control and door */
+};
 enum pl_sender { PL_SENDER_LEARNER = 1, PL_SENDER_SYNCER = 2, PL_SENDER_EITHER = 3 };
 
 /* The table as data, for whoever walks all fields of all messages. */

@@ -80,7 +80,7 @@ static void save(struct pl_disk *disk, const struct pl_alloc *alloc, const struc
 {
     uint64_t tokens = 5;
     const struct pl_named_span span = {"adam_m.x", 2, 3, moments};
-    const struct pl_field field = {"tokens", PL_FIELD_COUNT, &tokens, 0, false};
+    const struct pl_member field = {"tokens", PL_MEMBER_COUNT, &tokens, 0, false};
     const struct pl_checkpoint c = {.config = &config,
                                     .tensors = tensors,
                                     .params = params,
@@ -119,7 +119,7 @@ static void load(struct pl_disk *disk, const struct pl_alloc *alloc, const struc
     struct pl_error err = {.text = ""};
     uint64_t tokens;
     const struct pl_named_span span = {"adam_m.x", 2, 3, moments};
-    const struct pl_field field = {"tokens", PL_FIELD_COUNT, &tokens, 0, false};
+    const struct pl_member field = {"tokens", PL_MEMBER_COUNT, &tokens, 0, false};
     if (pl_checkpoint_open(&r, pl_disk_dir(disk), alloc, PL_NONE64, &err) != PELAGO_OK) {
         pl_assert(err.text[0] != '\0');
         return;

@@ -34,14 +34,14 @@ void ckrig_init(struct rig *r)
         add_span(r, "adam_m", &r->tensors.at[i], r->m);
         add_span(r, "adam_v", &r->tensors.at[i], r->v);
     }
-    const struct pl_field fields[RIG_FIELDS] = {
-        {"progress.tokens", PL_FIELD_COUNT, &r->tokens, 0, false},
-        {"progress.loss", PL_FIELD_REAL, &r->loss, 0, false},
-        {"progress.best", PL_FIELD_REAL, &r->best, 0, false},
-        {"seed", PL_FIELD_BITS, &r->seed, 0, false},
-        {"optimizer.muon", PL_FIELD_FLAG, &r->muon, 0, false},
-        {"data.name", PL_FIELD_TEXT, r->data, sizeof r->data, false},
-        {"data.pass", PL_FIELD_COUNT, &r->pass, 0, true},
+    const struct pl_member fields[RIG_FIELDS] = {
+        {"progress.tokens", PL_MEMBER_COUNT, &r->tokens, 0, false},
+        {"progress.loss", PL_MEMBER_REAL, &r->loss, 0, false},
+        {"progress.best", PL_MEMBER_REAL, &r->best, 0, false},
+        {"seed", PL_MEMBER_BITS, &r->seed, 0, false},
+        {"optimizer.muon", PL_MEMBER_FLAG, &r->muon, 0, false},
+        {"data.name", PL_MEMBER_TEXT, r->data, sizeof r->data, false},
+        {"data.pass", PL_MEMBER_COUNT, &r->pass, 0, true},
     };
     memcpy(r->fields, fields, sizeof fields);
 }

@@ -24,7 +24,7 @@ struct rig {
     bool muon;
     char data[64];
     uint64_t pass; /* an optional field, saved as stamp % 2 == 0 */
-    struct pl_field fields[RIG_FIELDS];
+    struct pl_member fields[RIG_FIELDS];
     char tokenizer[64];
     struct pl_checkpoint checkpoint;
     struct pl_error error;

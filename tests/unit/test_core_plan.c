@@ -16,17 +16,17 @@
 
 #include <string.h>
 
-static struct pl_tensor tensors[PL_TENSORS_MAX], shuffled[PL_TENSORS_MAX];
+static struct pl_plan_tensor tensors[PL_TENSORS_MAX], shuffled[PL_TENSORS_MAX];
 static struct pl_slice slices[PL_SLICES_MAX], other[PL_SLICES_MAX];
 
-static struct pl_tensor tensor(const char *name, uint64_t rows, uint64_t cols)
+static struct pl_plan_tensor tensor(const char *name, uint64_t rows, uint64_t cols)
 {
-    struct pl_tensor t = {.rows = rows, .cols = cols, .merge = PL_MERGE_RDA};
+    struct pl_plan_tensor t = {.rows = rows, .cols = cols, .merge = PL_MERGE_RDA};
     pl_fmt(t.name, sizeof t.name, "%s", name);
     return t;
 }
 
-static struct pl_tensor numbered(const char *name, unsigned number, uint64_t rows, uint64_t cols)
+static struct pl_plan_tensor numbered(const char *name, unsigned number, uint64_t rows, uint64_t cols)
 {
     char text[PL_NAME_MAX];
     pl_fmt(text, sizeof text, "%s.%u", name, number);
@@ -34,7 +34,7 @@ static struct pl_tensor numbered(const char *name, unsigned number, uint64_t row
 }
 
 /* Every row of the tensor is in exactly one slice: they chain from row 0 to the end, and none is left over. */
-static void check_cover(uint32_t t, const struct pl_tensor *table, uint32_t slice_count)
+static void check_cover(uint32_t t, const struct pl_plan_tensor *table, uint32_t slice_count)
 {
     uint32_t mine = 0, chained = 0;
     for (uint32_t i = 0; i < slice_count; i++)
@@ -56,7 +56,7 @@ static void check_cover(uint32_t t, const struct pl_tensor *table, uint32_t slic
 }
 
 /* By fragment, name, row; joined where they touch; no fragment is missing. */
-static void check_order(const struct pl_tensor *table, uint32_t slice_count, uint32_t fragment_count)
+static void check_order(const struct pl_plan_tensor *table, uint32_t slice_count, uint32_t fragment_count)
 {
     assert_int_equal(slices[0].fragment, 0);
     assert_int_equal(slices[slice_count - 1].fragment, fragment_count - 1);
@@ -71,7 +71,7 @@ static void check_order(const struct pl_tensor *table, uint32_t slice_count, uin
 }
 
 /* Makes the table and checks all that must hold for any. Returns how even it is. */
-static struct pl_plan_balance plan_and_check(const struct pl_tensor *table, uint32_t tensor_count,
+static struct pl_plan_balance plan_and_check(const struct pl_plan_tensor *table, uint32_t tensor_count,
                                              uint32_t fragment_count, uint32_t *slice_count)
 {
     struct pl_error err = {.text = ""};
@@ -107,7 +107,7 @@ static void check_permutation(struct pl_prng *r, uint32_t tensor_count, uint32_t
     memcpy(shuffled, tensors, tensor_count * sizeof tensors[0]);
     for (uint32_t i = tensor_count; i > 1; i--) {
         uint32_t j = (uint32_t)pl_prng_below(r, i);
-        struct pl_tensor swap = shuffled[i - 1];
+        struct pl_plan_tensor swap = shuffled[i - 1];
         shuffled[i - 1] = shuffled[j];
         shuffled[j] = swap;
     }

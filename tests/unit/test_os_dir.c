@@ -259,7 +259,7 @@ static void test_lock(void **state)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(pl_posix_dir_lock(other, "here", &err), PELAGO_OK);
         assert_int_equal(pl_posix_dir_lock(posix, "here", &err), PELAGO_STALE);
-        assert_string_equal(err.text, "another pelago is training in here");
+        assert_string_equal(err.text, "another pelago is at work in here");
         pl_posix_dir_close(other);
         assert_int_equal(tempdir_count(&temp), 0);
         assert_int_equal(pl_posix_dir_open(&other, &memory.alloc, temp.path, PL_POSIX_DIR_EXISTING, &err),

@@ -351,18 +351,18 @@ static void test_wrong_fields(void **state)
     save(5, 2);
     assert_int_equal(pl_checkpoint_open(&c, dir, &rig.memory.alloc, PL_NONE64, &rig.error), PELAGO_OK);
     const struct {
-        struct pl_field field;
+        struct pl_member field;
         const char *sentence;
     } cases[] = {
-        {{"data.name", PL_FIELD_COUNT, &number, 0, false}, "\"data.name\" must be a whole number"},
-        {{"data.name", PL_FIELD_REAL, &number, 0, false}, "\"data.name\" is a text of"},
-        {{"data", PL_FIELD_REAL, &number, 0, false}, "\"data\" must be a number"},
-        {{"data.name", PL_FIELD_BITS, &number, 0, false}, "\"data.name\" must be 16 hexadecimal digits"},
-        {{"seed", PL_FIELD_FLAG, &number, 0, true}, "\"seed\" must be true or false"},
-        {{"optimizer.muon", PL_FIELD_TEXT, little, sizeof little, false},
+        {{"data.name", PL_MEMBER_COUNT, &number, 0, false}, "\"data.name\" must be a whole number"},
+        {{"data.name", PL_MEMBER_REAL, &number, 0, false}, "\"data.name\" is a text of"},
+        {{"data", PL_MEMBER_REAL, &number, 0, false}, "\"data\" must be a number"},
+        {{"data.name", PL_MEMBER_BITS, &number, 0, false}, "\"data.name\" must be 16 hexadecimal digits"},
+        {{"seed", PL_MEMBER_FLAG, &number, 0, true}, "\"seed\" must be true or false"},
+        {{"optimizer.muon", PL_MEMBER_TEXT, little, sizeof little, false},
          "\"optimizer.muon\" must be a text"},
-        {{"data.name", PL_FIELD_TEXT, little, sizeof little, false}, "at most 3 are allowed"},
-        {{"data.none.x", PL_FIELD_BITS, &number, 0, false}, "\"data.none.x\" is missing"},
+        {{"data.name", PL_MEMBER_TEXT, little, sizeof little, false}, "at most 3 are allowed"},
+        {{"data.none.x", PL_MEMBER_BITS, &number, 0, false}, "\"data.none.x\" is missing"},
     };
     for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_not_equal(pl_checkpoint_read_fields(c, &cases[i].field, 1, &rig.error), PELAGO_OK);

@@ -1,0 +1,32 @@
+/* host/home.h - the small files a syncer or a learner keeps in its folder, each written whole or not at all.
+ *
+ *   settings.json     the run (host/settings.h)
+ *   tokenizer.json    its tokenizer, where it has one
+ *   credentials       who we are (net/pki.h); only the owner may read it
+ *   authority         home shard only: the authority's key; only the owner may read it
+ *   address           one line: where the home shard listens, as learners dial it
+ *   invitations.json  home shard only: open invitations and the next identity
+ */
+#ifndef PL_HOST_HOME_H
+#define PL_HOST_HOME_H
+
+#include "base/buf.h"
+#include "host/settings.h"
+#include "net/pki.h"
+#include "os/dir_posix.h"
+
+/* NOTFOUND where there is no such file; a sentence names file and folder for everything else. secret: mode 0600. */
+enum pelago_status pl_home_write(struct pl_posix_dir *dir, const char *name, struct pl_bytes bytes,
+                                 bool secret, struct pl_error *err);
+enum pelago_status pl_home_read(struct pl_posix_dir *dir, const char *name, struct pl_buf *out,
+                                struct pl_error *err);
+
+enum pelago_status pl_home_save_credentials(struct pl_posix_dir *dir, const char *name,
+                                            const struct pl_credentials *c, struct pl_error *err);
+enum pelago_status pl_home_load_credentials(struct pl_posix_dir *dir, const char *name,
+                                            const struct pl_alloc *alloc, struct pl_credentials *c,
+                                            struct pl_error *err);
+enum pelago_status pl_home_load_settings(struct pl_posix_dir *dir, const struct pl_alloc *alloc,
+                                         struct pl_settings *s, uint64_t *digest, struct pl_error *err);
+
+#endif

@@ -1,0 +1,64 @@
+/* host/settings.h - everything that makes a run this run and no other, as one struct and as one text (JSON).
+ *
+ * The home shard keeps the text and hands it to whoever joins; its digest is in the manifest, so a learner that has
+ * other settings notices before it trains a step. What belongs to a machine (threads, back end, folders, rates of its
+ * line) is not here.
+ */
+#ifndef PL_HOST_SETTINGS_H
+#define PL_HOST_SETTINGS_H
+
+#include "base/buf.h"
+#include "codec/codec.h"
+#include "optim/outer.h"
+#include "os/dir_posix.h"
+#include "train/trainer.h"
+
+enum pl_algorithm {
+    PL_ALGORITHM_DECOUPLED = 1,
+    PL_ALGORITHM_DILOCO,        /* synchronous: everybody waits, the whole model every H steps */
+    PL_ALGORITHM_DATA_PARALLEL, /* synchronous: gradients of every step */
+};
+
+struct pl_settings {
+    uint64_t run_id;
+    char model[32]; /* the preset's name, or "custom"; for people */
+    struct pl_trainer_options
+        trainer;               /* all but backend and threads; seed makes version 0 and the order of data */
+    char data[PL_PATH_MAX];    /* a path, or builtin:tales */
+    char valid[PL_PATH_MAX];   /* "": held out */
+    uint64_t tokenizer_digest; /* XXH3-64 of its tokenizer.json; 0: the data has none */
+    uint64_t total_tokens;     /* the budget */
+    uint64_t eval_tokens;
+    enum pl_algorithm algorithm;
+    uint32_t
+        learners; /* expected: synchronous algorithms wait for so many; decoupled uses it for defaults only */
+    uint32_t shards;
+    uint32_t fragments; /* P */
+    uint32_t period;    /* H */
+    uint32_t overlap;   /* tau */
+    uint32_t quorum;    /* K */
+    uint32_t gamma_ppm, staleness_max;
+    uint8_t apply; /* as in the manifest: 0 rebase, 1 overwrite, 2 mix */
+    uint32_t mix_ppm;
+    enum pl_codec up, down;
+    struct pl_outer_rule outer;
+    uint32_t unit_sequences; /* sequences of one work unit */
+};
+
+/* P, H, tau, K, codecs, outer rule, unit: what goes well with this model and so many learners. trainer, data,
+ * total_tokens and learners are set before. */
+void pl_settings_defaults(struct pl_settings *s);
+
+/* OK, or INVALID with a sentence that names the field and its range. */
+enum pelago_status pl_settings_check(const struct pl_settings *s, struct pl_error *err);
+
+/* The text; the same struct gives the same bytes. */
+enum pelago_status pl_settings_print(const struct pl_settings *s, struct pl_buf *out);
+/* Reads and checks it; CORRUPT or INVALID with a sentence. */
+enum pelago_status pl_settings_parse(const char *text, size_t len, struct pl_settings *s,
+                                     struct pl_error *err);
+
+const char *pl_algorithm_name(enum pl_algorithm a); /* decoupled, diloco, data_parallel */
+bool pl_algorithm_of_name(const char *name, enum pl_algorithm *a);
+
+#endif

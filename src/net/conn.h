@@ -1,0 +1,116 @@
+/* net/conn.h - one TLS 1.3 connection that carries frames, on a libuv loop.
+ *
+ * Everybody above sees opened, frame, drained, closed; nobody else knows sockets, OpenSSL or certificates. A side
+ * that accepts knows the peer's role and identity from its certificate, or that it has none (then only the door is
+ * open to it: host/door.h). A side that dials knows that the peer is a shard of the run whose authority it pins.
+ *
+ * Sending copies into a queue with a bound; whoever sends bulk asks pl_conn_room first and goes on in drained().
+ * Receiving holds one frame at most, and no more than frame_max says. Before the handshake is done a connection may
+ * cost 16 KiB and handshake_ns; after it, a frame that has begun must make progress (PL_CONN_STALL_NS).
+ *
+ * All functions are for the loop's thread. Callbacks come from the loop, never from inside a call of this page.
+ */
+#ifndef PL_NET_CONN_H
+#define PL_NET_CONN_H
+
+#include "base/alloc.h"
+#include "net/pki.h"
+#include "wire/frame.h"
+
+#include <uv.h>
+
+struct pl_conn;
+struct pl_listener;
+
+enum {
+    PL_ADDRESS_MAX = 272,           /* "host:port" or "[v6]:port", with the final zero */
+    PL_CONN_ROOM_BYTES = 256 << 10, /* pl_conn_room while less than this is queued */
+    PL_CONN_QUEUE_BYTES = 4 << 20,  /* control: a peer that lets this much pile up is closed */
+};
+#define PL_CONN_HANDSHAKE_NS (5 * PL_SEC)
+#define PL_CONN_STALL_NS                                                                                     \
+    (30 * PL_SEC) /* no byte of a frame that has begun, or none taken of what is queued */
+
+struct pl_peer {
+    enum pl_role role; /* PL_ROLE_NONE: it showed no certificate */
+    uint64_t identity;
+    uint32_t shard;               /* of a PL_ROLE_SHARD */
+    char address[PL_ADDRESS_MAX]; /* for logs and status */
+};
+
+struct pl_conn_ops {
+    /* The handshake is done. */
+    void (*opened)(void *user, struct pl_conn *c, const struct pl_peer *peer);
+    /* A whole frame with the right checksum; its payload is valid during the call and has not been decoded. */
+    void (*frame)(void *user, struct pl_conn *c, const struct pl_frame *frame);
+    /* Bytes that are no frame. Nothing more is read; the connection waits to be closed. */
+    void (*bad)(void *user, struct pl_conn *c, const struct pl_error *err);
+    /* There is room again after pl_conn_room said there was none. */
+    void (*drained)(void *user, struct pl_conn *c);
+    /* It is over, or could not be made; why says what happened and what to do. The last callback: c is gone. Not after
+     * pl_conn_close. */
+    void (*closed)(void *user, struct pl_conn *c, const struct pl_error *why);
+};
+
+struct pl_net_options {
+    uv_loop_t *loop;                  /* borrowed */
+    const struct pl_alloc *alloc;     /* borrowed */
+    const struct pl_credentials *own; /* borrowed; certificate may be empty on a side that enrols */
+    uint32_t frame_max;               /* payload bytes accepted until pl_conn_set_frame_max */
+    /* listeners only */
+    uint32_t conns_max;       /* authenticated ones and those in the handshake together */
+    uint32_t handshakes_max;  /* of them in the handshake; the oldest gives way */
+    uint32_t per_address_max; /* in the handshake or without identity, per IP address */
+    /* Where lines about refused strangers go: "refused 10.0.0.7: ..."; may be NULL. At most a few lines a second. */
+    void (*log)(void *user, const char *line);
+    void *log_user;
+};
+
+/* Listens on "host:port" (port 0: any free one). ops.opened is called for each connection that got through; the user
+ * pointer of a new connection is listener_user until pl_conn_set_user. The sentence of a failure says what to do:
+ * port taken, no permission, no such address. */
+enum pelago_status pl_listen(struct pl_listener **out, const struct pl_net_options *o, const char *address,
+                             const struct pl_conn_ops *ops, void *listener_user, struct pl_error *err);
+void pl_listener_close(struct pl_listener *l); /* NULL is fine; connections stay */
+uint32_t pl_listener_port(const struct pl_listener *l);
+/* Counters for status: accepted, refused, in handshake. */
+struct pl_listener_view {
+    uint64_t accepted, refused;
+    uint32_t handshaking, open;
+};
+void pl_listener_view(const struct pl_listener *l, struct pl_listener_view *out);
+
+/* Dials "host:port"; opened or closed follows. NULL only without memory. expect: the peer must be a shard of this
+ * number (PL_NONE32: any). */
+struct pl_conn *pl_dial(const struct pl_net_options *o, const char *address, uint32_t expect_shard,
+                        const struct pl_conn_ops *ops, void *user);
+
+/* Queues a message. False: the queue's bound is reached and nothing was queued; the connection is then broken
+ * (closed() follows). */
+bool pl_conn_send(struct pl_conn *c, const struct pl_msg *msg);
+bool pl_conn_room(const struct pl_conn *c);
+size_t pl_conn_queued(const struct pl_conn *c); /* bytes not yet handed to the system */
+
+/* Sends what is queued, for at most flush_ns, then closes. No callback follows; c must not be used any more. */
+void pl_conn_close(struct pl_conn *c, uint64_t flush_ns);
+
+void pl_conn_set_user(struct pl_conn *c, void *user);
+void pl_conn_set_ops(struct pl_conn *c, const struct pl_conn_ops *ops);
+void pl_conn_set_frame_max(struct pl_conn *c, uint32_t payload_bytes);
+void pl_conn_pause(struct pl_conn *c, bool paused); /* reading: back-pressure */
+
+/* Bytes a second this process may send on all connections that share the bucket; 0: no limit. */
+struct pl_bucket {
+    uint64_t bytes_per_s;
+    uint64_t at_ns; /* private */
+    int64_t credit; /* private */
+};
+void pl_conn_set_bucket(struct pl_conn *c, struct pl_bucket *bucket); /* borrowed; NULL: none */
+
+struct pl_conn_view {
+    uint64_t bytes_in, bytes_out; /* of frames, without TLS */
+    uint64_t rtt_ns;              /* as the kernel measures it; 0: unknown */
+};
+void pl_conn_view(struct pl_conn *c, struct pl_conn_view *out);
+
+#endif
