@@ -226,7 +226,7 @@ measure_memory() {
     peak=$(field max_rss_bytes "$line") params=$(field params "$line")
     backend=$(field backend "$line")
     over=$(awk -v b="$peak" -v n="$params" 'BEGIN { printf "%.2f", (b - 2e9) / n }')
-    held=$(quotient 18 "$(awk -v o="$over" 'BEGIN { print o > 0.001 ? o : 0.001 }')")
+    held=$(quotient 18 "$(awk -v o="$over" 'BEGIN { print (o > 0.001 ? o : 0.001) }')")
     emit memory "124m 4 x 1024, bytes a parameter beyond 2 GB (at most 18)" "$over" "" "$held" 1 "" \
         ", \"backend\": \"$backend\", \"max_rss_bytes\": $peak, \"params\": $params, \"counted_bytes\": $(field bytes "$line")"
 }
