@@ -6,7 +6,12 @@
  *
  * Sending copies into a queue with a bound; whoever sends bulk asks pl_conn_room first and goes on in drained().
  * Receiving holds one frame at most, and no more than frame_max says. Before the handshake is done a connection may
- * cost 16 KiB and handshake_ns; after it, a frame that has begun must make progress (PL_CONN_STALL_NS).
+ * send 16 KiB and take PL_CONN_HANDSHAKE_NS; after it, a frame that has begun must make progress (PL_CONN_STALL_NS).
+ *
+ * What closed() says, by status: IO and NOTFOUND (no such host) may be gone in a moment, dial again; INVALID (bad address,
+ * not our syncer), PROTO (no pelago there) and STALE (our certificate has expired) need a person or a new certificate;
+ * LIMIT, too slow or too much queued. In TLS 1.3 the side that dials is done before the other has seen its
+ * certificate: a refused one gets opened() and then closed() with the reason.
  *
  * All functions are for the loop's thread. Callbacks come from the loop, never from inside a call of this page.
  */
@@ -14,6 +19,8 @@
 #define PL_NET_CONN_H
 
 #include "base/alloc.h"
+#include "net/address.h"
+#include "net/bucket.h"
 #include "net/pki.h"
 #include "wire/frame.h"
 
@@ -23,13 +30,15 @@ struct pl_conn;
 struct pl_listener;
 
 enum {
-    PL_ADDRESS_MAX = 272,           /* "host:port" or "[v6]:port", with the final zero */
     PL_CONN_ROOM_BYTES = 256 << 10, /* pl_conn_room while less than this is queued */
-    PL_CONN_QUEUE_BYTES = 4 << 20,  /* control: a peer that lets this much pile up is closed */
+    PL_CONN_QUEUE_BYTES = 4 << 20, /* without asking for room: a peer that lets this much pile up is closed */
+    PL_CONN_STRANGER_BYTES = 16 << 10, /* what may come before the handshake is done */
+    PL_CONN_STALL_BYTES = 4096,
 };
 #define PL_CONN_HANDSHAKE_NS (5 * PL_SEC)
-#define PL_CONN_STALL_NS                                                                                     \
-    (30 * PL_SEC) /* no byte of a frame that has begun, or none taken of what is queued */
+/* For so long less than PL_CONN_STALL_BYTES of a frame that has begun may come (from a peer without identity: the
+ * whole frame must be there), or nothing be taken of what is queued. */
+#define PL_CONN_STALL_NS (30 * PL_SEC)
 
 struct pl_peer {
     enum pl_role role; /* PL_ROLE_NONE: it showed no certificate */
@@ -53,11 +62,13 @@ struct pl_conn_ops {
 };
 
 struct pl_net_options {
-    uv_loop_t *loop;                  /* borrowed */
-    const struct pl_alloc *alloc;     /* borrowed */
-    const struct pl_credentials *own; /* borrowed; certificate may be empty on a side that enrols */
-    uint32_t frame_max;               /* payload bytes accepted until pl_conn_set_frame_max */
-    /* listeners only */
+    uv_loop_t *loop;              /* borrowed */
+    const struct pl_alloc *alloc; /* borrowed */
+    const struct pl_credentials
+        *own;           /* read during the call only; certificate may be empty on a side that enrols */
+    uint32_t frame_max; /* payload bytes accepted until pl_conn_set_frame_max */
+    uint64_t handshake_ns, stall_ns; /* 0: the constants above */
+    /* listeners only; 0: 4096, 256, 64 */
     uint32_t conns_max;       /* authenticated ones and those in the handshake together */
     uint32_t handshakes_max;  /* of them in the handshake; the oldest gives way */
     uint32_t per_address_max; /* in the handshake or without identity, per IP address */
@@ -85,13 +96,15 @@ void pl_listener_view(const struct pl_listener *l, struct pl_listener_view *out)
 struct pl_conn *pl_dial(const struct pl_net_options *o, const char *address, uint32_t expect_shard,
                         const struct pl_conn_ops *ops, void *user);
 
-/* Queues a message. False: the queue's bound is reached and nothing was queued; the connection is then broken
- * (closed() follows). */
+/* Queues a message; also before opened(). One frame of any size is taken while there is room; without it no more than
+ * PL_CONN_QUEUE_BYTES in all. False: nothing was queued and the connection is broken (closed() follows). */
 bool pl_conn_send(struct pl_conn *c, const struct pl_msg *msg);
 bool pl_conn_room(const struct pl_conn *c);
 size_t pl_conn_queued(const struct pl_conn *c); /* bytes not yet handed to the system */
 
-/* Sends what is queued, for at most flush_ns, then closes. No callback follows; c must not be used any more. */
+/* Sends what is queued, for at most flush_ns, then closes; 0 closes at once. With flush_ns it also waits so long for
+ * the peer to take leave, because what arrives at a closed socket destroys what the peer has not read yet. No callback
+ * follows; c must not be used any more (a frame in hand stays valid until its callback returns). */
 void pl_conn_close(struct pl_conn *c, uint64_t flush_ns);
 
 void pl_conn_set_user(struct pl_conn *c, void *user);
@@ -99,12 +112,6 @@ void pl_conn_set_ops(struct pl_conn *c, const struct pl_conn_ops *ops);
 void pl_conn_set_frame_max(struct pl_conn *c, uint32_t payload_bytes);
 void pl_conn_pause(struct pl_conn *c, bool paused); /* reading: back-pressure */
 
-/* Bytes a second this process may send on all connections that share the bucket; 0: no limit. */
-struct pl_bucket {
-    uint64_t bytes_per_s;
-    uint64_t at_ns; /* private */
-    int64_t credit; /* private */
-};
 void pl_conn_set_bucket(struct pl_conn *c, struct pl_bucket *bucket); /* borrowed; NULL: none */
 
 struct pl_conn_view {

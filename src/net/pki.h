@@ -2,9 +2,10 @@
  *
  * The home shard makes an authority (Ed25519, self-signed) when the run begins. Everybody who takes part has a key of
  * his own, which never leaves his disk, and a certificate of that authority with role and identity in it:
- * SAN URI pelago://RUN/learner/7, pelago://RUN/shard/1, pelago://RUN/operator/3. A token is one line of text that holds
- * address, the authority's fingerprint and a secret: whoever has it can enrol, and knows the right syncer from a
- * wrong one. Certificates are short-lived and judged by the syncer's clock alone: learners' clocks do not matter.
+ * SAN URI pelago://RUN/learner/7, pelago://RUN/operator/3, pelago://RUN/shard/1/9 (shard 1, identity 9). A token is one
+ * line of text that holds address, the authority's fingerprint and a secret: whoever has it can enrol, and knows the
+ * right syncer from a wrong one. Certificates are short-lived and judged by the syncer's clock alone: learners' clocks
+ * do not matter.
  */
 #ifndef PL_NET_PKI_H
 #define PL_NET_PKI_H
@@ -55,13 +56,14 @@ struct pl_grant {
     uint32_t shard;
     uint64_t seconds; /* of validity from now */
 };
-/* Signs a request (its own signature is checked). INVALID for a request that is none. */
+/* Signs a request (its own signature is checked). INVALID for a request that is none. What comes out is the
+ * certificate and, behind it, the authority's: whoever knows the fingerprint alone can then check both. */
 enum pelago_status pl_pki_issue(const struct pl_credentials *ca, const uint8_t *request, uint32_t request_len,
                                 const struct pl_grant *grant, uint8_t *out, uint32_t cap, uint32_t *len,
                                 struct pl_error *err);
 
-/* Takes a certificate that came back: it must be of the authority with c's fingerprint, for c's key. Sets role, identity,
- * shard, run_id. */
+/* Takes what pl_pki_issue gave: it must be of the authority with c's fingerprint, for c's key. Sets role, identity, shard,
+ * run_id, certificate, authority; changes nothing when it fails. The date is not looked at. */
 enum pelago_status pl_pki_accept(struct pl_credentials *c, const uint8_t *certificate, uint32_t len,
                                  struct pl_error *err);
 /* Seconds until the certificate expires by this machine's clock; 0 when it has. */

@@ -1,0 +1,424 @@
+/* net/conn_io.c - bytes of an open connection: records to frames, frames to records, and who takes too long.
+ *
+ * A turn is bounded in both directions; what is left over is done in the next one, after everybody else had theirs. With
+ * read-ahead OpenSSL holds bytes that the socket no longer shows, so whoever stops early sets hungry and wakes himself.
+ */
+#include "net/conn_int.h"
+
+#include "base/check.h"
+#include "base/num.h"
+
+#include <errno.h>
+#include <openssl/err.h>
+
+enum {
+    INPUT_BYTES = 32 << 10, /* a record, and what is left of a frame before it */
+    SCRATCH_BYTES = 16 << 10,
+    RECORD_OVERHEAD = 22, /* header, content type and tag */
+};
+
+/* --- reading --- */
+
+static void free_input(struct pl_conn *c)
+{
+    pl_alloc_free(c->alloc, c->in.bytes, c->in.cap);
+    c->in.bytes = NULL;
+    c->in.cap = c->in.at = c->in.end = 0;
+}
+
+/* Room for at least one byte of what is needed. The frame's length has been checked when need was set. */
+static bool make_space(struct pl_conn *c)
+{
+    struct pl_input *in = &c->in;
+    size_t have = in->end - in->at, cap = pl_max64(INPUT_BYTES, in->need);
+    pl_assert(in->at <= in->end && in->end <= in->cap);
+    pl_assert(in->need <= PL_FRAME_HEADER_BYTES + (size_t)PL_FRAME_BYTES_MAX);
+    if (in->at > 0 && (have == 0 || in->cap - in->at < cap)) {
+        memmove(in->bytes, in->bytes + in->at, have);
+        in->at = 0;
+        in->end = have;
+    }
+    if (in->cap - in->at >= cap)
+        return true;
+    uint8_t *bytes = c->alloc->resize(c->alloc->user, in->bytes, in->cap, cap);
+    if (bytes == NULL)
+        return false;
+    in->bytes = bytes;
+    in->cap = cap;
+    return true;
+}
+
+static void spoil(struct pl_conn *c, const struct pl_error *err)
+{
+    c->in.spoilt = true;
+    c->ops.bad(c->user, c, err);
+}
+
+static bool is_too_long(const struct pl_conn *c, size_t frame_bytes, struct pl_error *err)
+{
+    if (frame_bytes <= PL_FRAME_HEADER_BYTES + (size_t)c->frame_max)
+        return false;
+    (void)pl_fail(err, PELAGO_LIMIT, "a frame announces a payload of %lu bytes, at most %u are allowed here",
+                  (uint64_t)(frame_bytes - PL_FRAME_HEADER_BYTES), c->frame_max);
+    return true;
+}
+
+/* Hands over one frame. False: there is none, or nobody wants it now. */
+static bool deliver_one(struct pl_conn *c)
+{
+    struct pl_input *in = &c->in;
+    struct pl_frame frame;
+    struct pl_error err;
+    if (in->end - in->at < pl_max64(in->need, 1) || in->paused || in->spoilt || c->state != PL_CONN_OPEN)
+        return false;
+    enum pelago_status st = pl_frame_parse(in->bytes + in->at, in->end - in->at, &frame, &err);
+    if ((st == PELAGO_OK || st == PELAGO_SHORT) && is_too_long(c, frame.need, &err)) {
+        spoil(c, &err);
+        return false;
+    }
+    if (st == PELAGO_SHORT) {
+        in->need = frame.need;
+        return false;
+    }
+    if (st != PELAGO_OK) {
+        spoil(c, &err);
+        return false;
+    }
+    in->at += frame.total;
+    in->need = 0;
+    in->frames++;
+    in->large = in->large || frame.total > INPUT_BYTES;
+    c->ops.frame(c->user, c, &frame);
+    return true;
+}
+
+/* False: nothing more is to be read now. */
+static bool deliver(struct pl_conn *c, uint64_t *turn_frames)
+{
+    while (*turn_frames < PL_CONN_TURN_FRAMES && deliver_one(c))
+        ++*turn_frames;
+    return c->state == PL_CONN_OPEN && !c->in.paused && !c->in.spoilt;
+}
+
+static void end_of_stream(struct pl_conn *c, int error)
+{
+    struct pl_error why;
+    if (error == SSL_ERROR_ZERO_RETURN)
+        (void)pl_fail(&why, PELAGO_IO, "%s closed the connection", c->peer.address);
+    else
+        (void)pl_tls_explain(c->ssl, &c->pipe, &c->check, c->peer.address, &why);
+    pl_conn_fail(c, &why);
+}
+
+static void fail_no_memory(struct pl_conn *c)
+{
+    struct pl_error why;
+    (void)pl_fail(&why, PELAGO_NOMEM, "out of memory for a frame of %lu bytes from %s", (uint64_t)c->in.need,
+                  c->peer.address);
+    pl_conn_fail(c, &why);
+}
+
+/* Reads one record's worth. False: the socket has nothing more, or the connection is over. */
+static bool fill_input(struct pl_conn *c, size_t *turn_bytes)
+{
+    struct pl_input *in = &c->in;
+    size_t n = 0;
+    if (!make_space(c)) {
+        fail_no_memory(c);
+        return false;
+    }
+    ERR_clear_error();
+    c->pipe.starved = false;
+    if (SSL_read_ex(c->ssl, in->bytes + in->end, in->cap - in->end, &n) == 1) {
+        pl_assert(n > 0 && n <= in->cap - in->end);
+        in->end += n;
+        c->bytes_in += n;
+        *turn_bytes += n;
+        return true;
+    }
+    int error = SSL_get_error(c->ssl, 0);
+    if (error == SSL_ERROR_WANT_READ) {
+        *turn_bytes += PL_CONN_RECORD_BYTES; /* a record without data costs as much as one with */
+        return !c->pipe.starved;
+    }
+    if (error == SSL_ERROR_WANT_WRITE)
+        c->blocked = true;
+    else
+        end_of_stream(c, error);
+    return false;
+}
+
+void pl_conn_read(struct pl_conn *c)
+{
+    struct pl_input *in = &c->in;
+    size_t turn_bytes = 0;
+    uint64_t turn_frames = 0;
+    pl_assert(c->state == PL_CONN_OPEN && c->ssl != NULL);
+    in->hungry = false;
+    while (deliver(c, &turn_frames)) {
+        if (turn_bytes >= PL_CONN_TURN_BYTES || turn_frames >= PL_CONN_TURN_FRAMES) {
+            in->hungry = true;
+            pl_conn_wake(c);
+            break;
+        }
+        if (!fill_input(c, &turn_bytes))
+            break;
+    }
+    if (c->state == PL_CONN_OPEN && in->at == in->end && in->cap <= INPUT_BYTES)
+        free_input(c);
+}
+
+void pl_conn_discard(struct pl_conn *c)
+{
+    uint8_t scratch[SCRATCH_BYTES];
+    ssize_t n = 1;
+    pl_assert(c->state == PL_CONN_FLUSHING || c->state == PL_CONN_LINGER);
+    for (size_t turn = 0; turn < PL_CONN_TURN_BYTES && n > 0; turn += SCRATCH_BYTES)
+        n = recv(c->pipe.fd, scratch, sizeof scratch, 0);
+    if (n == 0)
+        c->pipe.eof = true;
+    if ((n == 0 && c->state == PL_CONN_LINGER) || (n < 0 && errno != EAGAIN && errno != EINTR))
+        pl_conn_destroy(c);
+}
+
+/* --- writing --- */
+
+bool pl_conn_room(const struct pl_conn *c)
+{
+    return c->out.bytes < PL_CONN_ROOM_BYTES;
+}
+
+size_t pl_conn_queued(const struct pl_conn *c)
+{
+    const struct pl_tls_batch *b = c->pipe.batch;
+    return c->out.bytes + (b != NULL ? b->end - b->at : 0);
+}
+
+bool pl_conn_send(struct pl_conn *c, const struct pl_msg *msg)
+{
+    struct pl_error why;
+    size_t bytes = pl_frame_bytes(msg);
+    pl_assert(c->state <= PL_CONN_OPEN);
+    if (c->failing)
+        return false;
+    if (c->deaf)
+        return true; /* lost like anything else on a broken line; closed() is on its way */
+    if (!pl_conn_room(c) && c->out.bytes + bytes > PL_CONN_QUEUE_BYTES) {
+        (void)pl_fail(&why, PELAGO_LIMIT, "%s takes nothing: %lu bytes wait for it already", c->peer.address,
+                      (uint64_t)c->out.bytes);
+        pl_conn_break(c, &why);
+        return false;
+    }
+    uint8_t *room = pl_queue_room(&c->out, bytes);
+    if (room == NULL) {
+        (void)pl_fail(&why, PELAGO_NOMEM, "out of memory for a frame of %lu bytes to %s", (uint64_t)bytes,
+                      c->peer.address);
+        pl_conn_break(c, &why);
+        return false;
+    }
+    pl_queue_add(&c->out, pl_frame_encode(msg, room, bytes));
+    c->full = c->full || !pl_conn_room(c);
+    if (c->state == PL_CONN_OPEN && !c->blocked && c->bucket_ns == PL_NEVER)
+        pl_conn_wake(c);
+    return true;
+}
+
+/* The write side is gone; a last word of the peer may still be there to be read. */
+static void go_deaf(struct pl_conn *c)
+{
+    if (c->state != PL_CONN_OPEN || c->in.spoilt || c->in.paused) {
+        end_of_stream(c, SSL_ERROR_SSL);
+        return;
+    }
+    c->deaf = true;
+    c->retry = 0;
+    pl_queue_release(&c->out);
+    pl_conn_end_batch(c);
+    c->in.hungry = true;
+    pl_conn_wake(c);
+}
+
+/* AES-GCM must not see too much under one key; each side changes its own. */
+static void change_key(struct pl_conn *c)
+{
+    if (c->bytes_out < c->rekey_at || c->retry != 0)
+        return;
+    c->rekey_at = c->bytes_out + PL_CONN_REKEY_BYTES;
+    (void)SSL_key_update(c->ssl, SSL_KEY_UPDATE_NOT_REQUESTED);
+}
+
+/* One record of at most allowed bytes. False: the socket takes no more now, or the connection is over. */
+static bool write_record(struct pl_conn *c, uint64_t allowed, size_t *turn_bytes)
+{
+    size_t n, written = 0;
+    const uint8_t *bytes = pl_queue_front(&c->out, &n);
+    pl_assert(n > 0 && c->retry <= n && allowed > 0);
+    n = (size_t)pl_min64(n, pl_min64(allowed, PL_CONN_RECORD_BYTES));
+    if (c->retry != 0)
+        n = c->retry; /* OpenSSL has encrypted it already */
+    change_key(c);
+    ERR_clear_error();
+    if (SSL_write_ex(c->ssl, bytes, n, &written) == 1) {
+        pl_queue_take(&c->out, written);
+        c->retry = 0;
+        c->bytes_out += written;
+        *turn_bytes += written;
+        if (c->bucket != NULL)
+            pl_bucket_spend(c->bucket, written + RECORD_OVERHEAD);
+        return true;
+    }
+    int error = SSL_get_error(c->ssl, 0);
+    if (error == SSL_ERROR_WANT_WRITE || error == SSL_ERROR_WANT_READ) {
+        c->blocked = true;
+        c->retry = n;
+    } else {
+        go_deaf(c);
+    }
+    return false;
+}
+
+/* Several records are worth a batch; without memory for it they go one by one. */
+static void begin_batch(struct pl_conn *c)
+{
+    if (c->pipe.batch != NULL || c->out.bytes <= PL_CONN_RECORD_BYTES)
+        return;
+    struct pl_tls_batch *b = c->alloc->resize(c->alloc->user, NULL, 0, sizeof *b);
+    if (b != NULL)
+        b->at = b->end = 0;
+    c->pipe.batch = b;
+}
+
+void pl_conn_end_batch(struct pl_conn *c)
+{
+    pl_alloc_free(c->alloc, c->pipe.batch, sizeof *c->pipe.batch);
+    c->pipe.batch = NULL;
+}
+
+/* False: the connection is over. */
+static bool flush_batch(struct pl_conn *c)
+{
+    if (pl_tls_flush(&c->pipe)) {
+        if (c->out.bytes == 0)
+            pl_conn_end_batch(c);
+        return true;
+    }
+    c->blocked = true;
+    if (c->pipe.error != 0)
+        go_deaf(c);
+    return c->pipe.error == 0;
+}
+
+/* Bytes the bucket lets go; 0: the timer is set for when it does again. */
+static uint64_t ask_bucket(struct pl_conn *c)
+{
+    uint64_t wait = 0;
+    if (c->bucket == NULL)
+        return UINT64_MAX;
+    uint64_t now = uv_hrtime(), allowed = pl_bucket_allows(c->bucket, now, &wait);
+    if (allowed == 0)
+        c->bucket_ns = now + wait;
+    return allowed;
+}
+
+static void begin_linger(struct pl_conn *c)
+{
+    pl_assert(c->state == PL_CONN_FLUSHING && pl_conn_queued(c) == 0);
+    ERR_clear_error();
+    (void)SSL_shutdown(c->ssl); /* close_notify; whether it gets through no longer matters */
+    (void)shutdown(c->pipe.fd, SHUT_WR);
+    c->state = PL_CONN_LINGER;
+    if (c->pipe.eof)
+        pl_conn_destroy(c);
+}
+
+static bool is_all_out(const struct pl_conn *c)
+{
+    return c->out.bytes == 0 && (c->pipe.batch == NULL || c->pipe.batch->end == 0);
+}
+
+void pl_conn_write(struct pl_conn *c)
+{
+    size_t turn_bytes = 0;
+    if (c->state != PL_CONN_OPEN && c->state != PL_CONN_FLUSHING)
+        return;
+    begin_batch(c);
+    while (c->out.bytes > 0 && !c->blocked && c->bucket_ns == PL_NEVER) {
+        if (turn_bytes >= PL_CONN_TURN_BYTES) {
+            pl_conn_wake(c);
+            break;
+        }
+        uint64_t allowed = ask_bucket(c);
+        if (allowed > 0 && !write_record(c, allowed, &turn_bytes))
+            break;
+    }
+    if (c->state == PL_CONN_DEAD || c->deaf || !flush_batch(c))
+        return;
+    if (c->state == PL_CONN_FLUSHING && is_all_out(c))
+        begin_linger(c);
+    else if (c->state == PL_CONN_OPEN && c->full && pl_conn_room(c)) {
+        c->full = false;
+        c->ops.drained(c->user, c);
+    }
+}
+
+/* --- watching --- */
+
+/* Somebody without an identity must finish something now and then; others only what they have begun. */
+static bool is_nameless(const struct pl_conn *c)
+{
+    return c->peer.role == PL_ROLE_NONE && !c->check.dialling;
+}
+
+static bool owes_input(const struct pl_conn *c)
+{
+    return !c->in.paused && !c->in.spoilt &&
+           (is_nameless(c) || c->in.end > c->in.at || SSL_has_pending(c->ssl));
+}
+
+bool pl_conn_is_busy(const struct pl_conn *c)
+{
+    return owes_input(c) || pl_conn_queued(c) > 0 || c->in.cap > INPUT_BYTES;
+}
+
+static void mark_input(struct pl_conn *c, uint64_t now_ns)
+{
+    c->marks.in = c->pipe.in;
+    c->marks.frames = c->in.frames;
+    c->marks.in_ns = now_ns;
+}
+
+static void mark_output(struct pl_conn *c, uint64_t now_ns)
+{
+    c->marks.out = c->pipe.out;
+    c->marks.out_ns = now_ns;
+}
+
+void pl_conn_mark(struct pl_conn *c, uint64_t now_ns)
+{
+    mark_input(c, now_ns);
+    mark_output(c, now_ns);
+}
+
+void pl_conn_watch(struct pl_conn *c, uint64_t now_ns)
+{
+    struct pl_error why = {.text = ""};
+    pl_assert(c->state == PL_CONN_OPEN && c->marks.in <= c->pipe.in && c->marks.out <= c->pipe.out);
+    bool enough = !is_nameless(c) && c->pipe.in - c->marks.in >= PL_CONN_STALL_BYTES;
+    if (!owes_input(c) || enough || c->in.frames != c->marks.frames)
+        mark_input(c, now_ns);
+    if (pl_conn_queued(c) == 0 || c->pipe.out != c->marks.out || c->bucket_ns != PL_NEVER)
+        mark_output(c, now_ns);
+    if (now_ns - c->marks.in_ns >= c->stall_ns)
+        (void)pl_fail(&why, PELAGO_LIMIT, "%s has not sent a whole frame for %lu s", c->peer.address,
+                      c->stall_ns / PL_SEC);
+    else if (now_ns - c->marks.out_ns >= c->stall_ns)
+        (void)pl_fail(&why, PELAGO_LIMIT, "%s has taken nothing of %lu bytes for %lu s", c->peer.address,
+                      (uint64_t)pl_conn_queued(c), c->stall_ns / PL_SEC);
+    if (why.text[0] != '\0') {
+        pl_conn_fail(c, &why);
+        return;
+    }
+    if (c->in.at == c->in.end && c->in.cap > INPUT_BYTES && !c->in.large)
+        free_input(c);
+    c->in.large = false;
+}
