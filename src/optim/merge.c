@@ -1,9 +1,13 @@
-/* optim/merge.c - see merge.h. RDA passes twice over the contributions, once for the length of the mean
- * direction and once to write the result: that needs no memory of the slice's size and rounds to float only
- * once. */
+/* optim/merge.c - see merge.h: weights, directions, and chunks handed to a pool; the loops are in merge_kernels.inc.
+ *
+ * RDA reads the contributions twice: for their norms, and to blend their directions into out, whose norm is taken on
+ * the way; then out alone is scaled. Chunks are worked on in waves, so that the sums that wait to be added in order
+ * need little memory.
+ */
 #include "optim/merge.h"
 
 #include "base/check.h"
+#include "optim/merge_kernels.h"
 
 #include <float.h>
 #include <math.h>
@@ -12,54 +16,108 @@
 _Static_assert(FLT_EVAL_METHOD == 0, "float and double must be evaluated in their own precision");
 
 enum {
-    LANES = 16,
-    BLOCK = 32 * LANES, /* values blended at a time; a multiple of LANES, so that blocks do not move lanes */
+    WAVE = 64, /* chunks of a wave */
+    CHUNK_BLOCKS = PL_MERGE_CHUNK / PL_MERGE_BLOCK,
+    PIECE = 8 * PL_MERGE_BLOCK, /* values of the result that are still near when their squares are summed */
 };
 
-struct lanes {
-    double sum[LANES];
+struct job {
+    const struct pl_merge_kernels *k;
+    struct pl_merge_input in;
+    size_t n;
+    struct pl_pool *pool;
+    double total;   /* of the weights */
+    double *share;  /* [count] rounded to float */
+    double *norm;   /* [count] squared at first */
+    double *sums;   /* [WAVE * count] of the wave's chunks */
+    size_t wave;    /* its first chunk */
+    uint32_t tasks; /* its chunks */
+    double factor;
+    float *out;
 };
 
-static double lanes_total(struct lanes *k)
+size_t pl_merge_scratch(uint32_t count)
 {
-    for (unsigned half = LANES / 2; half > 0; half /= 2)
-        for (unsigned i = 0; i < half; i++)
-            k->sum[i] += k->sum[i + half];
-    return k->sum[0];
+    return (size_t)count * (2 + WAVE);
 }
 
-static void lanes_add_squares(struct lanes *k, const double *x, size_t n)
+static size_t chunks(size_t n)
 {
-    for (size_t at = 0; at < n; at += LANES) {
-        size_t len = n - at < LANES ? n - at : LANES;
-        for (size_t i = 0; i < len; i++)
-            k->sum[i] += x[at + i] * x[at + i];
+    return n / PL_MERGE_CHUNK + (n % PL_MERGE_CHUNK != 0);
+}
+
+static size_t chunk_len(const struct job *j, size_t chunk)
+{
+    size_t left = j->n - chunk * PL_MERGE_CHUNK;
+    return left < PL_MERGE_CHUNK ? left : PL_MERGE_CHUNK;
+}
+
+/* Runs fn for every chunk, and done, where not NULL, after every wave. */
+static void for_chunks(struct job *j, pl_pool_fn *fn, void (*done)(struct job *j))
+{
+    const size_t all = chunks(j->n);
+    for (j->wave = 0; j->wave < all; j->wave += WAVE) {
+        j->tasks = all - j->wave < WAVE ? (uint32_t)(all - j->wave) : WAVE;
+        if (j->pool != NULL)
+            pl_pool_run(j->pool, j->tasks, fn, j);
+        for (uint32_t t = 0; j->pool == NULL && t < j->tasks; t++)
+            fn(j, t, 0);
+        if (done != NULL)
+            done(j);
     }
 }
 
-double pl_norm(const float *values, size_t n)
+static void norms_task(void *user, uint32_t task, uint32_t thread)
 {
-    struct lanes k = {{0}};
-    double wide[BLOCK];
-    for (size_t at = 0; at < n; at += BLOCK) {
-        size_t len = n - at < BLOCK ? n - at : BLOCK;
-        for (size_t i = 0; i < len; i++)
-            wide[i] = (double)values[at + i];
-        lanes_add_squares(&k, wide, len);
-    }
-    return sqrt(lanes_total(&k));
+    (void)thread;
+    struct job *j = user;
+    size_t chunk = j->wave + task;
+    j->k->norms(&j->in, chunk * CHUNK_BLOCKS, chunk_len(j, chunk), j->sums + task * j->in.count);
 }
 
-bool pl_all_finite(const float *values, size_t n)
+static void norms_done(struct job *j)
 {
-    const uint32_t exponent = UINT32_C(0x7f800000);
-    uint32_t found = 0; /* no early exit: the array is nearly always finite, and this loop vectorises */
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &values[i], sizeof bits);
-        found |= (bits & exponent) == exponent;
+    for (size_t t = 0; t < j->tasks; t++)
+        for (uint32_t m = 0; m < j->in.count; m++)
+            j->norm[m] += j->sums[t * j->in.count + m];
+}
+
+static void blend_task(void *user, uint32_t task, uint32_t thread)
+{
+    (void)thread;
+    struct job *j = user;
+    size_t chunk = j->wave + task, at = chunk * PL_MERGE_CHUNK;
+    j->k->blend(&j->in, j->share, chunk * CHUNK_BLOCKS, chunk_len(j, chunk), j->out + at);
+}
+
+/* Backwards through the wave: what the norms read last is still in a cache. */
+static void direction_task(void *user, uint32_t task, uint32_t thread)
+{
+    (void)thread;
+    struct job *j = user;
+    const uint32_t turned = j->tasks - 1 - task;
+    size_t chunk = j->wave + turned, at = chunk * PL_MERGE_CHUNK, end = at + chunk_len(j, chunk);
+    double sum = 0;
+    for (; at < end; at += PIECE) {
+        size_t len = end - at < PIECE ? end - at : PIECE;
+        j->k->blend(&j->in, j->share, at / PL_MERGE_BLOCK, len, j->out + at);
+        sum = j->k->sumsq((struct pl_merge_view){0, (const uint8_t *)(j->out + at)}, len, sum);
     }
-    return found == 0;
+    j->sums[turned] = sum;
+}
+
+static void direction_done(struct job *j)
+{
+    for (size_t t = 0; t < j->tasks; t++)
+        j->norm[0] += j->sums[t];
+}
+
+static void scale_task(void *user, uint32_t task, uint32_t thread)
+{
+    (void)thread;
+    struct job *j = user;
+    size_t chunk = j->wave + task;
+    j->k->scale(j->factor, chunk_len(j, chunk), j->out + chunk * PL_MERGE_CHUNK);
 }
 
 double pl_merge_weight(uint64_t tokens, uint64_t steps)
@@ -69,100 +127,104 @@ double pl_merge_weight(uint64_t tokens, uint64_t steps)
     return t * t / (double)steps;
 }
 
-/* out[i] = sum over m of share[m] * delta_m[at + i], for one block. */
-static void blend(const struct pl_contribution *c, const double *share, uint32_t count, size_t at, size_t len,
-                  double out[static BLOCK])
+static double weight(const struct job *j, uint32_t m)
 {
-    pl_assert(len <= BLOCK);
-    memset(out, 0, BLOCK * sizeof out[0]);
-    for (uint32_t m = 0; m < count; m++) {
-        const float *v = c[m].delta + at;
-        double s = share[m];
-        for (size_t i = 0; i < len; i++)
-            out[i] += s * (double)v[i];
+    return j->in.floats != NULL ? pl_merge_weight(j->in.floats[m].tokens, j->in.floats[m].steps)
+                                : pl_merge_weight(j->in.encoded[m].tokens, j->in.encoded[m].steps);
+}
+
+/* w_m / sum w */
+static double share_of(const struct job *j, uint32_t m)
+{
+    return weight(j, m) / j->total;
+}
+
+static void share_by_weight(struct job *j)
+{
+    for (uint32_t m = 0; m < j->in.count; m++)
+        j->share[m] = (double)(float)share_of(j, m);
+}
+
+/* The shares of directions, which add up to 1 over the vectors that have one. Returns the mean norm. */
+static double share_by_direction(struct job *j)
+{
+    double mean_norm = 0, directed = 0;
+    memset(j->norm, 0, j->in.count * sizeof *j->norm);
+    for_chunks(j, norms_task, norms_done);
+    for (uint32_t m = 0; m < j->in.count; m++) {
+        j->norm[m] = sqrt(j->norm[m]);
+        mean_norm += share_of(j, m) * j->norm[m];
+        directed += j->norm[m] >= PL_MERGE_LENGTH_MIN ? share_of(j, m) : 0;
+    }
+    for (uint32_t m = 0; m < j->in.count; m++) {
+        bool has_one = j->norm[m] >= PL_MERGE_LENGTH_MIN && directed > 0;
+        j->share[m] = has_one ? (double)(float)(share_of(j, m) / directed / j->norm[m]) : 0;
+    }
+    return mean_norm;
+}
+
+static void merge_radial(struct job *j)
+{
+    double mean_norm = share_by_direction(j);
+    j->norm[0] = 0;
+    for_chunks(j, direction_task, direction_done);
+    double length = sqrt(j->norm[0]);
+    if (length >= PL_MERGE_DIRECTION_MIN) {
+        j->factor = mean_norm / length;
+        for_chunks(j, scale_task, NULL);
+    } else {
+        memset(j->out, 0, j->n * sizeof *j->out);
     }
 }
 
-static void blend_to_float(const struct pl_contribution *c, const double *share, uint32_t count, size_t n,
-                           double scale, float *out)
+static void merge(enum pl_merge_mode mode, struct job *j, const struct pl_merge_work *work)
 {
-    double block[BLOCK];
-    for (size_t at = 0; at < n; at += BLOCK) {
-        size_t len = n - at < BLOCK ? n - at : BLOCK;
-        blend(c, share, count, at, len, block);
-        for (size_t i = 0; i < len; i++)
-            out[at + i] = (float)(scale * block[i]);
+    pl_assert(mode == PL_MERGE_RDA || mode == PL_MERGE_MEAN);
+    j->k = pl_merge_kernels();
+    j->pool = j->n > PL_MERGE_CHUNK ? work->pool : NULL;
+    j->share = work->scratch;
+    j->norm = j->share + j->in.count;
+    j->sums = j->norm + j->in.count;
+    for (uint32_t m = 0; m < j->in.count; m++)
+        j->total += weight(j, m);
+    if (j->n == 0)
+        return;
+    if (!(j->total > 0)) {
+        memset(j->out, 0, j->n * sizeof *j->out);
+    } else if (mode == PL_MERGE_RDA) {
+        merge_radial(j);
+    } else {
+        share_by_weight(j);
+        for_chunks(j, blend_task, NULL);
     }
-}
-
-static double blend_norm(const struct pl_contribution *c, const double *share, uint32_t count, size_t n)
-{
-    struct lanes k = {{0}};
-    double block[BLOCK];
-    for (size_t at = 0; at < n; at += BLOCK) {
-        size_t len = n - at < BLOCK ? n - at : BLOCK;
-        blend(c, share, count, at, len, block);
-        lanes_add_squares(&k, block, len);
-    }
-    return sqrt(lanes_total(&k));
-}
-
-/* share[m] = w_m / sum w. False when there is no weight at all. */
-static bool share_by_weight(const struct pl_contribution *c, uint32_t count, double *share)
-{
-    double total = 0;
-    for (uint32_t m = 0; m < count; m++) {
-        share[m] = pl_merge_weight(c[m].tokens, c[m].steps);
-        total += share[m];
-    }
-    if (!(total > 0))
-        return false;
-    for (uint32_t m = 0; m < count; m++)
-        share[m] /= total;
-    return true;
-}
-
-struct radial {
-    double mean_norm;
-    double directed; /* shares of the vectors that have a direction: 1 but for zero vectors */
-};
-
-/* Divides each share by its vector's norm, so that directions are blended. */
-static struct radial share_by_direction(const struct pl_contribution *c, uint32_t count, size_t n,
-                                        double *share)
-{
-    struct radial r = {0, 0};
-    for (uint32_t m = 0; m < count; m++) {
-        double norm = pl_norm(c[m].delta, n);
-        r.mean_norm += share[m] * norm;
-        if (norm > 0) {
-            r.directed += share[m];
-            share[m] /= norm;
-        } else {
-            share[m] = 0;
-        }
-    }
-    return r;
-}
-
-/* What blended directions are multiplied by; 0 where they cancel or there is none. */
-static double radial_scale(const struct pl_contribution *c, uint32_t count, size_t n, double *share)
-{
-    struct radial r = share_by_direction(c, count, n, share);
-    double length = blend_norm(c, share, count, n);
-    return length > 0 && length >= PL_MERGE_DIRECTION_MIN * r.directed ? r.mean_norm / length : 0;
 }
 
 void pl_merge(enum pl_merge_mode mode, const struct pl_contribution *contributions, uint32_t count, size_t n,
-              double *share, float *out)
+              const struct pl_merge_work *work, float *out)
 {
-    pl_assert(mode == PL_MERGE_RDA || mode == PL_MERGE_MEAN);
-    double scale = 0;
-    if (share_by_weight(contributions, count, share))
-        scale = mode == PL_MERGE_RDA ? radial_scale(contributions, count, n, share) : 1;
-    if (scale > 0)
-        blend_to_float(contributions, share, count, n, scale, out);
-    else
-        for (size_t i = 0; i < n; i++)
-            out[i] = 0;
+    struct job j = {.in = {contributions, NULL, count}, .n = n, .out = out};
+    merge(mode, &j, work);
+}
+
+void pl_merge_encoded(enum pl_merge_mode mode, const struct pl_encoded_part *parts, uint32_t count, size_t n,
+                      const struct pl_merge_work *work, float *out)
+{
+    struct job j = {.in = {NULL, parts, count}, .n = n, .out = out};
+    merge(mode, &j, work);
+}
+
+double pl_norm(const float *values, size_t n)
+{
+    const struct pl_merge_kernels *k = pl_merge_kernels();
+    double sum = 0;
+    for (size_t at = 0; at < n; at += PL_MERGE_CHUNK) {
+        size_t len = n - at < PL_MERGE_CHUNK ? n - at : PL_MERGE_CHUNK;
+        sum += k->sumsq((struct pl_merge_view){0, (const uint8_t *)(values + at)}, len, 0);
+    }
+    return sqrt(sum);
+}
+
+bool pl_all_finite(const float *values, size_t n)
+{
+    return pl_codec_kernels()->top(values, n) < 0x7f800000u;
 }

@@ -50,7 +50,7 @@ bool pl_snode_init(struct pl_world *w, uint32_t shard)
     s->conns = pl_world_zero(w, s->options.conns_max, sizeof *s->conns);
     s->scratch = pl_world_zero(w, (size_t)learners * w->toy->largest, sizeof(float));
     s->parts = pl_world_zero(w, learners, sizeof *s->parts);
-    s->share = pl_world_zero(w, learners, sizeof *s->share);
+    s->merging = pl_world_zero(w, pl_merge_scratch(learners), sizeof *s->merging);
     if (w->status != PELAGO_OK || !init_fragments(w, s))
         return false;
     s->pushes = pl_world_zero(w, (size_t)learners * s->fragment_count, sizeof *s->pushes);

@@ -82,7 +82,7 @@ struct pl_snode {
     struct pl_sync_conn *conns; /* [options.conns_max] */
     float *scratch;             /* [learners_max][largest] decoded pushes */
     struct pl_contribution *parts;
-    double *share;
+    double *merging; /* scratch of pl_merge */
 };
 
 bool pl_snode_init(struct pl_world *w, uint32_t shard);

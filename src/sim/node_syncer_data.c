@@ -146,13 +146,14 @@ static void merge_slices(struct pl_world *w, struct pl_snode *s, struct pl_shard
 {
     const struct pl_toy *t = w->toy;
     const struct pl_toy_fragment *tf = &t->fragment[f->number];
+    const struct pl_merge_work work = {.scratch = s->merging};
     uint32_t at = 0;
     for (uint32_t k = 0; k < tf->slice_count; k++) {
         const struct pl_slice *slice = &t->slices[tf->slice_first + k];
         uint32_t n = (uint32_t)(slice->row_count * t->tensors[slice->tensor].cols);
         for (uint32_t i = 0; i < count; i++)
             s->parts[i].delta = s->scratch + (size_t)i * t->largest + at;
-        pl_merge((enum pl_merge_mode)t->tensors[slice->tensor].merge, s->parts, count, n, s->share,
+        pl_merge((enum pl_merge_mode)t->tensors[slice->tensor].merge, s->parts, count, n, &work,
                  f->staged.delta + at);
         at += n;
     }

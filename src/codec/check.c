@@ -1,0 +1,113 @@
+/* codec/check.c - whether bytes from outside are an encoding: every value finite, every bit that means nothing zero.
+ *
+ * An encoding that passes is the only one of its values but for the choice of a scale, so that nobody can hide
+ * anything in it.
+ */
+#include "codec/codec.h"
+
+#include "base/check.h"
+#include "codec/kernels.h"
+#include "codec/scale.h"
+
+/* Eight bytes, the first lowest. */
+static uint64_t load_le64(const uint8_t *p)
+{
+    uint64_t word;
+    memcpy(&word, p, sizeof word);
+    return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? word : __builtin_bswap64(word);
+}
+
+/* Several numbers in a word: adding the exponent's lowest bit to an exponent of all ones, which an infinity or a NaN has,
+ * carries into the bit of the sign, and no further. */
+static uint64_t carries(uint64_t word, uint64_t exponents, uint64_t lowest)
+{
+    return ((word & exponents) + lowest) & (exponents + lowest);
+}
+
+/* No early exit: encodings are nearly always good. */
+static bool finite(const uint8_t *bytes, size_t n, uint64_t exponents, uint64_t lowest)
+{
+    uint64_t bad = 0, last = 0;
+    size_t at = 0;
+    for (; at + 8 <= n; at += 8)
+        bad |= carries(load_le64(bytes + at), exponents, lowest);
+    for (size_t i = at; i < n; i++)
+        last |= (uint64_t)bytes[i] << 8 * (i - at);
+    return (bad | carries(last, exponents, lowest)) == 0;
+}
+
+static bool fp32_check(const uint8_t *bytes, size_t n)
+{
+    return finite(bytes, 4 * n, UINT64_C(0x7f8000007f800000), UINT64_C(0x0080000000800000));
+}
+
+static bool bf16_check(const uint8_t *bytes, size_t n)
+{
+    return finite(bytes, 2 * n, UINT64_C(0x7f807f807f807f80), UINT64_C(0x0080008000800080));
+}
+
+static bool any_bit(const uint8_t *bytes, size_t n)
+{
+    uint8_t all = 0;
+    for (size_t i = 0; i < n; i++)
+        all |= bytes[i];
+    return all != 0;
+}
+
+/* Is one of the sixteen nibbles 8, which stands for nothing? The lowest zero nibble of t is found exactly. */
+static bool nibble_8(uint64_t word)
+{
+    const uint64_t ones = UINT64_C(0x1111111111111111);
+    uint64_t t = word ^ 8 * ones;
+    return ((t - ones) & ~t & 8 * ones) != 0;
+}
+
+static bool any_nibble_8(const uint8_t *bytes, size_t n)
+{
+    bool found = false;
+    size_t at = 0;
+    for (; at + 8 <= n; at += 8)
+        found |= nibble_8(load_le64(bytes + at));
+    for (; at < n; at++)
+        found |= nibble_8(bytes[at]);
+    return found;
+}
+
+static bool scale_check(uint32_t h, uint32_t max)
+{
+    return h == 0 || (h >= PL_SCALE_MIN && h <= max);
+}
+
+static bool int4_block_check(const uint8_t *bytes, size_t len)
+{
+    uint32_t h = (uint32_t)pl_get_le(bytes, PL_CODEC_SCALE_BYTES);
+    const uint8_t *codes = bytes + PL_CODEC_SCALE_BYTES;
+    size_t count = (len + 1) / 2;
+    return scale_check(h, PL_INT4_SCALE_MAX) && !any_nibble_8(codes, count) &&
+           (len % 2 == 0 || codes[count - 1] >> 4 == 0) && (h != 0 || !any_bit(codes, count));
+}
+
+static bool int2_block_check(const uint8_t *bytes, size_t len)
+{
+    uint32_t h = (uint32_t)pl_get_le(bytes, PL_CODEC_SCALE_BYTES);
+    const uint8_t *codes = bytes + PL_CODEC_SCALE_BYTES;
+    size_t count = (len + 3) / 4;
+    return scale_check(h, PL_INT2_SCALE_MAX) && (len % 4 == 0 || codes[count - 1] >> 2 * (len % 4) == 0) &&
+           (h != 0 || !any_bit(codes, count));
+}
+
+bool pl_codec_check(enum pl_codec codec, const uint8_t *bytes, size_t n)
+{
+    pl_assert(pl_codec_name((uint32_t)codec) != NULL);
+    if (codec == PL_CODEC_FP32)
+        return fp32_check(bytes, n);
+    if (codec == PL_CODEC_BF16)
+        return bf16_check(bytes, n);
+    for (size_t at = 0; at < n; at += PL_CODEC_BLOCK) {
+        size_t len = n - at < PL_CODEC_BLOCK ? n - at : PL_CODEC_BLOCK;
+        const uint8_t *block = bytes + pl_codec_bytes(codec, at);
+        if (!(codec == PL_CODEC_INT4 ? int4_block_check : int2_block_check)(block, len))
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,92 @@
+/* optim/merge_kernels.c - the loops of the merge for any machine, and the choice between the variants. */
+#include "optim/merge_kernels.h"
+
+#include "base/bf16.h"
+#include "base/bytes.h"
+#include "base/cpu.h"
+
+typedef float vec __attribute__((vector_size(16)));
+typedef double wide __attribute__((vector_size(16)));
+enum { SUMS = 8 };
+#define WIDEN(x) __builtin_convertvector((x), wide)
+#define NARROW(x) __builtin_convertvector((x), narrow)
+#define SPREAD(x) (x)
+#define SPREAD_WIDE(x) (x)
+#define SQUARE_ADD(x, y) ((x) * (x) + (y))
+#include "optim/merge_wide.inc"
+
+static void add_room(vec s[static SUMS], const float room[static TILE], float share)
+{
+    for (size_t i = 0; i < SUMS; i++)
+        s[i] += share * load(room + i * sizeof(vec) / sizeof(float));
+}
+
+static void add_bf16(vec s[static SUMS], const uint8_t *bytes, float share)
+{
+    float room[TILE];
+    for (size_t i = 0; i < TILE; i++)
+        room[i] = pl_bf16_to_float((pl_bf16)pl_get_le(bytes + 2 * i, 2));
+    add_room(s, room, share);
+}
+
+static int int4_of(const uint8_t *codes, size_t i)
+{
+    int nibble = codes[i / 2] >> 4 * (i % 2) & 15;
+    return nibble < 8 ? nibble : nibble - 16;
+}
+
+static void add_int4(vec s[static SUMS], const uint8_t *codes, float scale, float share)
+{
+    float room[TILE];
+    for (size_t i = 0; i < TILE; i++)
+        room[i] = (float)int4_of(codes, i) * scale;
+    add_room(s, room, share);
+}
+
+static void add_int2(vec s[static SUMS], const uint8_t *codes, float scale, float share)
+{
+    const float level[4] = {0.5f * scale, -0.5f * scale, 1.5f * scale, -1.5f * scale};
+    float room[TILE];
+    for (size_t i = 0; i < TILE; i++)
+        room[i] = level[codes[i / 4] >> 2 * (i % 4) & 3];
+    add_room(s, room, share);
+}
+
+static double sum_int4(const uint8_t *codes)
+{
+    int sum = 0;
+    for (size_t i = 0; i < PL_MERGE_BLOCK; i++)
+        sum += int4_of(codes, i) * int4_of(codes, i);
+    return sum;
+}
+
+/* A quarter for every value, and two more for the large ones. */
+static double sum_int2(const uint8_t *codes)
+{
+    int large = 0;
+    for (size_t i = 0; i < PL_MERGE_BLOCK; i++)
+        large += codes[i / 4] >> (2 * (i % 4) + 1) & 1;
+    return 0.25 * PL_MERGE_BLOCK + 2.0 * large;
+}
+
+#define MIXED(x) (x)
+#define SORTED(x) (x)
+#define ADD_BF16 add_bf16
+#define ADD_INT4 add_int4
+#define ADD_INT2 add_int2
+#define SUM_INT4 sum_int4
+#define SUM_INT2 sum_int2
+#define CODEC pl_codec_portable
+#define KERNELS pl_merge_portable
+#include "optim/merge_kernels.inc"
+
+const struct pl_merge_kernels *pl_merge_kernels(void)
+{
+#ifdef __x86_64__
+    if (pl_cpu_level() >= PL_CPU_AVX512)
+        return &pl_merge_avx512;
+    if (pl_cpu_level() >= PL_CPU_AVX2)
+        return &pl_merge_avx2;
+#endif
+    return &pl_merge_portable;
+}

@@ -1,0 +1,106 @@
+/* optim/merge_kernels_avx512.c - the loops of the merge with vectors of 64 bytes; codes are blended as they are.
+ *
+ * Sixteen codes, eight bytes of int4, are put into every lane pair and shifted, and then looked up among the shares of the
+ * numbers they can mean. A pair of lanes holds values i and i + 8 of the sixteen: tiles are summed in that order.
+ */
+#include <immintrin.h>
+
+#include "codec/kernels.h"
+
+typedef __m512 vec;
+typedef __m512d wide;
+enum { SUMS = 16 };
+#define WIDEN _mm512_cvtps_pd
+#define NARROW _mm512_cvtpd_ps
+#define SPREAD _mm512_set1_ps
+#define SPREAD_WIDE _mm512_set1_pd
+#define SQUARE_ADD(x, y) _mm512_fmadd_pd((x), (x), (y))
+#include "optim/merge_wide.inc"
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE __m512 mixed(__m512 x)
+{
+    return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15), x);
+}
+
+INLINE __m512 sorted(__m512 x)
+{
+    return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15), x);
+}
+
+INLINE int load_word(const uint8_t *from)
+{
+    int word;
+    memcpy(&word, from, sizeof word);
+    return word;
+}
+
+INLINE void add_bf16(vec s[static SUMS], const uint8_t *bytes, float share)
+{
+    for (size_t i = 0; i < SUMS; i++) {
+        __m512i h = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(bytes + 32 * i)));
+        s[i] += SPREAD(share) * mixed(_mm512_castsi512_ps(_mm512_slli_epi32(h, 16)));
+    }
+}
+
+/* Of an index the low four bits count. */
+INLINE void add_int4(vec s[static SUMS], const uint8_t *codes, float scale, float share)
+{
+    const __m512i shifts = _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
+    const __m512 steps = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+    const __m512 shares = SPREAD(share) * (steps * SPREAD(scale));
+    for (size_t i = 0; i < SUMS; i++) {
+        long long pair;
+        memcpy(&pair, codes + 8 * i, sizeof pair);
+        __m512i word = _mm512_set1_epi64(pair);
+        s[i] += _mm512_permutexvar_ps(_mm512_srlv_epi32(word, shifts), shares);
+    }
+}
+
+/* Here too: two bits of our own, and two of our neighbour's that change nothing. */
+INLINE void add_int2(vec s[static SUMS], const uint8_t *codes, float scale, float share)
+{
+    const __m512i shifts = _mm512_setr_epi32(0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30);
+    const __m512 levels = _mm512_broadcast_f32x4(_mm_setr_ps(0.5f, -0.5f, 1.5f, -1.5f));
+    const __m512 shares = SPREAD(share) * (levels * SPREAD(scale));
+    for (size_t i = 0; i < SUMS; i++) {
+        __m512i word = _mm512_set1_epi32(load_word(codes + 4 * i));
+        s[i] += _mm512_permutexvar_ps(_mm512_srlv_epi32(word, shifts), shares);
+    }
+}
+
+/* The numbers that the halves of 64 bytes stand for in a table of 16, added up. */
+INLINE __m512i sum_halves(const uint8_t *codes, __m128i table)
+{
+    const __m512i half = _mm512_set1_epi8(15), numbers = _mm512_broadcast_i32x4(table);
+    __m512i x = _mm512_loadu_si512(codes);
+    __m512i low = _mm512_shuffle_epi8(numbers, _mm512_and_si512(x, half));
+    __m512i high = _mm512_shuffle_epi8(numbers, _mm512_and_si512(_mm512_srli_epi16(x, 4), half));
+    return _mm512_sad_epu8(_mm512_add_epi8(low, high), _mm512_setzero_si512());
+}
+
+static double sum_int4(const uint8_t *codes)
+{
+    const __m128i squares = _mm_setr_epi8(0, 1, 4, 9, 16, 25, 36, 49, 64, 49, 36, 25, 16, 9, 4, 1);
+    __m512i sum = _mm512_add_epi64(sum_halves(codes, squares), sum_halves(codes + 64, squares));
+    return (double)_mm512_reduce_add_epi64(sum);
+}
+
+/* A quarter for every value, and two more for the large ones. */
+static double sum_int2(const uint8_t *codes)
+{
+    const __m128i large = _mm_setr_epi8(0, 0, 1, 1, 0, 0, 1, 1, 1, 1, 2, 2, 1, 1, 2, 2);
+    return 0.25 * PL_CODEC_BLOCK + 2.0 * (double)_mm512_reduce_add_epi64(sum_halves(codes, large));
+}
+
+#define MIXED mixed
+#define SORTED sorted
+#define ADD_BF16 add_bf16
+#define ADD_INT4 add_int4
+#define ADD_INT2 add_int2
+#define SUM_INT4 sum_int4
+#define SUM_INT2 sum_int2
+#define CODEC pl_codec_avx512
+#define KERNELS pl_merge_avx512
+#include "optim/merge_kernels.inc"
