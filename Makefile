@@ -1,5 +1,5 @@
 # A menu. meson and ninja build, scripts/ do the work; there is no compile rule here.
-.PHONY: help setup build test demo sim bench bench-trainer check-tales fuzz mutants cov lint format ci clean
+.PHONY: help setup build test demo sim bench bench-trainer bench-cluster soak check-aarch64 check-tales fuzz mutants cov lint format ci clean
 SEEDS ?= 1..1000
 T ?= 60
 BUILD_SETUP = @scripts/setup build
@@ -12,6 +12,9 @@ help:
 	@echo 'make sim SEEDS=1..1000 simulate these seeds; SEED=7 one of them with its trace'
 	@echo 'make bench             speed and scale of the simulator, as JSON'
 	@echo 'make bench-trainer     race PyTorch (PYTHON=... has it) on two cores; ONLY=14m,fp32 some rows'
+	@echo 'make bench-cluster     what a real cluster shows: waiting, kills, merges, links (ROWS=kills some rows, SHORT=1)'
+	@echo 'make soak              the long forms: 30 minutes of kills, 1,000 kills of the syncer, 2,000 faults'
+	@echo 'make check-aarch64     merges and codecs give the same bits on aarch64, under qemu'
 	@echo 'make check-tales       does a better model get a better loss on the tales? about an hour'
 	@echo 'make fuzz T=60         fuzz each target for T seconds'
 	@echo 'make mutants           prove that the simulator finds every planted fault'
@@ -46,6 +49,17 @@ bench: build
 
 bench-trainer: build
 	@scripts/bench_trainer.sh $(if $(ONLY),--only $(ONLY))
+
+bench-cluster: build
+	@scripts/setup bench
+	@scripts/bench_cluster.sh $(if $(SHORT),--short) $(if $(ROWS),--row $(ROWS))
+
+soak: build
+	@bench/cluster.py --row kills,crowd,syncer-kills,storm
+
+check-aarch64:
+	@scripts/setup bench
+	@scripts/check_aarch64.sh
 
 check-tales:
 	$(BUILD_SETUP)

@@ -392,6 +392,10 @@ void pl_syncer_step(struct pl_syncer *s, const struct pl_sync_event *ev, struct 
         break;
     case PL_SYNC_EV_TIMEOUT:
         break;
+    case PL_SYNC_EV_FINISH:
+        pl_assert(is_home(s));
+        s->ending = true;
+        break;
     }
     pl_sync_maybe_close(s, out);
     do_due_work(s, out);

@@ -38,6 +38,7 @@ enum pl_sync_ev {
     PL_SYNC_EV_MERGED,   /* answer to MERGE */
     PL_SYNC_EV_STORED,   /* answer to STORE */
     PL_SYNC_EV_TIMEOUT,  /* the deadline has passed */
+    PL_SYNC_EV_FINISH,   /* an operator ends the run now, as if its budget were reached; home shard only */
 };
 
 struct pl_sync_event {

@@ -70,7 +70,7 @@ void pl_sync_maybe_close(struct pl_syncer *s, struct pl_sync_fxs *out)
 {
     if (s->phase != PL_PHASE_RUNNING || !s->listening)
         return;
-    if (!learners_agree(s) && !budget_reached(s))
+    if (!learners_agree(s) && !budget_reached(s) && !s->ending)
         return;
     s->phase = PL_PHASE_CLOSING;
     s->tick +=

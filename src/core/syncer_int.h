@@ -141,6 +141,7 @@ struct pl_syncer {
     bool listening;
     bool forgot;    /* some identity had to make room for another. Durable. */
     bool more_work; /* the last step ran out of room for effects */
+    bool ending;    /* an operator said so; learners carry it over a crash */
     uint64_t boot_seq, done_seq;
     bool boot_again, done_again, finished_said;
     uint32_t stores_wanted; /* how many ..._again flags are set, here, in fragments and in units */

@@ -27,10 +27,11 @@ struct pl_syncer_host_options {
     const char *listen;    /* "0.0.0.0:7441", port 0: any */
     const char *advertise; /* as learners dial it; NULL: made from listen and the host's name */
     uint32_t shard;
-    uint32_t relaxed;      /* 0: strict, announce after sync; n: sync every n records */
-    uint32_t learners_max; /* identities at once */
-    uint32_t threads;      /* of one merge */
-    const char *record;    /* NULL, or a file for the event recorder */
+    uint32_t relaxed;        /* 0: strict, announce after sync; n: sync every n records */
+    uint32_t learners_max;   /* identities at once */
+    uint32_t threads;        /* of one merge */
+    const char *record;      /* NULL, or a file for the event recorder */
+    uint64_t snapshot_bytes; /* of journal between two snapshots; 0: twice the model's, at least 16 MiB */
     void (*log)(void *user, const char *line);
     void (*finished)(void *user);                           /* the run is complete; may be NULL */
     void (*failed)(void *user, const struct pl_error *why); /* it cannot go on */
@@ -45,7 +46,7 @@ enum pelago_status pl_syncer_host_create(const struct pl_alloc *alloc, const cha
 /* Recovers from the folder, listens, begins. The home shard also keeps the door. */
 enum pelago_status pl_syncer_host_start(struct pl_syncer_host **out, const struct pl_syncer_host_options *o,
                                         struct pl_error *err);
-/* Says LEAVING to everybody, writes a snapshot if the journal is long, closes; done() is called when it is all gone. */
+/* Says LEAVING to everybody, closes; done() is called when it is all gone, and h too. Not from inside log(). */
 void pl_syncer_host_stop(struct pl_syncer_host *h, void (*done)(void *user), void *user);
 
 const struct pl_settings *pl_syncer_host_settings(const struct pl_syncer_host *h);

@@ -337,6 +337,17 @@ enum pelago_status pl_store_snapshot_write(struct pl_store *s, const void *data,
     return st;
 }
 
+enum pelago_status pl_store_snapshot_flush(struct pl_store *s, struct pl_error *err)
+{
+    if (s->snapshot.file == NULL)
+        return pl_fail(err, PELAGO_INVALID, "No snapshot is being written.");
+    enum pelago_status st = s->dir.ops->sync(s->dir.self, s->snapshot.file);
+    if (st == PELAGO_OK)
+        return st;
+    pl_store_snapshot_abort(s);
+    return pl_fail(err, st, "The snapshot cannot be synced: %s.", pl_status_text(st));
+}
+
 enum pelago_status pl_store_snapshot_commit(struct pl_store *s, struct pl_error *err)
 {
     char name[PL_FILE_NAME_MAX];

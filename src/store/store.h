@@ -109,12 +109,14 @@ enum pelago_status pl_store_resume(struct pl_store *s, struct pl_error *err);
 
 /* A snapshot of the state after the last appended record. begin fixes that record (and makes the journal durable);
  * write takes the sections' bytes one after the other; records may be appended meanwhile. commit makes it durable
- * and removes what neither it nor the snapshot before it needs. When begin, write or commit fail, the snapshot is
+ * and removes what neither it nor the snapshot before it needs. When begin, write, flush or commit fail, the snapshot is
  * given up; the journal goes on unless begin failed in it. */
 enum pelago_status pl_store_snapshot_begin(struct pl_store *s, const struct pl_section *sections,
                                            uint32_t count, struct pl_error *err);
 enum pelago_status pl_store_snapshot_write(struct pl_store *s, const void *data, size_t len,
                                            struct pl_error *err);
+/* Syncs what was written so far, so that commit has less to wait for; records wait behind either. */
+enum pelago_status pl_store_snapshot_flush(struct pl_store *s, struct pl_error *err);
 enum pelago_status pl_store_snapshot_commit(struct pl_store *s, struct pl_error *err);
 void pl_store_snapshot_abort(struct pl_store *s);
 

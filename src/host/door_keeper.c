@@ -1,0 +1,373 @@
+/* host/door_keeper.c - questions and enrolment; see door_keeper.h. The list of invitations is in door_list.c. */
+#include "host/door_list.h"
+
+#include "base/check.h"
+#include "base/fmt.h"
+#include "os/clock.h"
+#include "train/files.h"
+#include "train/json.h"
+
+#include <string.h>
+
+#define MINUTE_NS (60 * PL_SEC)
+#define DAY_S UINT64_C(86400)
+
+/* Who failed lately. */
+struct failures {
+    char address[PL_ADDRESS_MAX]; /* without the port; "": free */
+    uint64_t since_ns;
+    uint32_t count;
+};
+
+struct pl_door_keeper {
+    struct pl_door_options o;
+    struct pl_credentials ca;
+    char shard_address[PL_SHARDS_MAX][PL_ADDRESS_MAX];
+    struct pl_invitations list;
+    struct failures failures[PL_DOOR_ADDRESSES_MAX];
+    struct pl_door_view view;
+};
+
+/* ---- life ---- */
+
+enum pelago_status pl_door_keeper_new(struct pl_door_keeper **out, const struct pl_door_options *o,
+                                      struct pl_error *err)
+{
+    struct pl_door_keeper *d = pl_alloc_zero(o->alloc, 1, sizeof *d);
+    *out = NULL;
+    if (d == NULL)
+        return pl_fail(err, PELAGO_NOMEM, "there is no memory for the list of invitations");
+    d->o = *o;
+    d->ca = *o->ca;
+    (void)pl_fmt(d->shard_address[0], sizeof d->shard_address[0], "%s", o->address);
+    if (d->o.certificate_s == 0)
+        d->o.certificate_s = DAY_S;
+    enum pelago_status st = pl_invitations_load(&d->list, o->dir, o->alloc, err);
+    if (st != PELAGO_OK) {
+        pl_door_keeper_free(d);
+        return st;
+    }
+    *out = d;
+    return PELAGO_OK;
+}
+
+void pl_door_keeper_free(struct pl_door_keeper *d)
+{
+    if (d == NULL)
+        return;
+    pl_invitations_release(&d->list);
+    pl_alloc_free(d->o.alloc, d, sizeof *d);
+}
+
+void pl_door_keeper_view(const struct pl_door_keeper *d, struct pl_door_view *out)
+{
+    *out = d->view;
+    out->invitations = d->list.count;
+    out->identities = d->list.next_identity - 1;
+}
+
+const char *pl_door_keeper_shard_address(const struct pl_door_keeper *d, uint32_t shard)
+{
+    pl_assert(shard < PL_SHARDS_MAX);
+    return d->shard_address[shard];
+}
+
+static enum pelago_status save(struct pl_door_keeper *d, struct pl_error *err)
+{
+    if (d->o.mirror != NULL)
+        PL_TRY(pl_invitations_save(&d->list, d->o.mirror, d->o.alloc, err));
+    return pl_invitations_save(&d->list, d->o.dir, d->o.alloc, err);
+}
+
+/* ---- who fails too often ---- */
+
+static void host_of(const char *address, char out[static PL_ADDRESS_MAX])
+{
+    (void)pl_fmt(out, PL_ADDRESS_MAX, "%s", address);
+    char *colon = strrchr(out, ':');
+    if (colon != NULL)
+        *colon = '\0';
+}
+
+static struct failures *failures_of(struct pl_door_keeper *d, const char *host, uint64_t now_ns, bool make)
+{
+    struct failures *oldest = &d->failures[0];
+    for (uint32_t i = 0; i < PL_DOOR_ADDRESSES_MAX; i++) {
+        struct failures *f = &d->failures[i];
+        if (f->address[0] != '\0' && now_ns - f->since_ns >= MINUTE_NS)
+            f->address[0] = '\0';
+        if (strcmp(f->address, host) == 0)
+            return f;
+        if (oldest->address[0] != '\0' && (f->address[0] == '\0' || f->since_ns < oldest->since_ns))
+            oldest = f;
+    }
+    if (!make)
+        return NULL;
+    *oldest = (struct failures){.since_ns = now_ns};
+    (void)pl_fmt(oldest->address, sizeof oldest->address, "%s", host);
+    return oldest;
+}
+
+static bool too_often(struct pl_door_keeper *d, const char *host, uint64_t now_ns)
+{
+    const struct failures *f = failures_of(d, host, now_ns, false);
+    return f != NULL && f->count >= PL_DOOR_FAILURES_MAX;
+}
+
+/* ---- answering ---- */
+
+struct caller {
+    struct pl_conn *conn;
+    const struct pl_peer *peer;
+    uint64_t now_ns;
+};
+
+static void log_line(struct pl_door_keeper *d, const char *format, ...)
+{
+    char line[2 * PL_TEXT_MAX + PL_ADDRESS_MAX];
+    va_list args;
+    va_start(args, format);
+    (void)pl_vfmt(line, sizeof line, format, args);
+    va_end(args);
+    if (d->o.host.log != NULL)
+        d->o.host.log(d->o.host.user, line);
+}
+
+static bool refuse(struct pl_door_keeper *d, const struct caller *c, enum pl_reason reason, const char *text)
+{
+    struct pl_blob blob = {(const uint8_t *)text, (uint32_t)strlen(text)};
+    struct pl_msg msg = {.type = PL_MSG_REFUSE, .u.refuse = {.code = reason, .text = blob}};
+    d->view.refused++;
+    log_line(d, "door.refused address=%s identity=%lu: %s", c->peer->address, c->peer->identity, text);
+    (void)pl_conn_send(c->conn, &msg);
+    return false;
+}
+
+static bool answer(const struct caller *c, uint32_t what, const void *bytes, size_t len)
+{
+    struct pl_msg msg = {.type = PL_MSG_ANSWER, .u.answer = {.what = what, .bytes = {bytes, (uint32_t)len}}};
+    return pl_conn_send(c->conn, &msg);
+}
+
+/* ---- enrolment ---- */
+
+static bool give(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_enrol *e,
+                 const struct pl_grant *grant)
+{
+    uint8_t certificate[PL_CERTIFICATE_BYTES_MAX];
+    uint32_t len;
+    struct pl_error err;
+    if (pl_pki_issue(&d->ca, e->request.data, e->request.len, grant, certificate, sizeof certificate, &len,
+                     &err) != PELAGO_OK)
+        return refuse(d, c, PL_REASON_BAD_MESSAGE, err.text);
+    struct pl_msg msg = {.type = PL_MSG_ENROLLED,
+                         .u.enrolled = {.identity = grant->identity,
+                                        .time_s = pl_date_s(),
+                                        .certificate = {certificate, len}}};
+    return pl_conn_send(c->conn, &msg);
+}
+
+static bool renew(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_enrol *e)
+{
+    if (c->peer->role == PL_ROLE_NONE)
+        return refuse(d, c, PL_REASON_DENIED,
+                      "a certificate is renewed by whoever shows it; without one, enrol with a token");
+    struct pl_grant grant = {.role = c->peer->role,
+                             .identity = c->peer->identity,
+                             .shard = c->peer->shard,
+                             .seconds = d->o.certificate_s};
+    d->view.renewed++;
+    return give(d, c, e, &grant);
+}
+
+static bool failed_try(struct pl_door_keeper *d, const struct caller *c, const char *host, const char *why)
+{
+    failures_of(d, host, c->now_ns, true)->count++;
+    return refuse(d, c, PL_REASON_DENIED, why);
+}
+
+static bool enrol(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_enrol *e)
+{
+    char host[PL_ADDRESS_MAX];
+    struct pl_error err;
+    host_of(c->peer->address, host);
+    if (too_often(d, host, c->now_ns))
+        return refuse(d, c, PL_REASON_DENIED,
+                      "too many tokens from this address were wrong; try again in a minute");
+    if (e->secret.len != PL_SECRET_BYTES)
+        return failed_try(d, c, host, "the token is wrong: its secret has another length");
+    struct pl_invitation *inv;
+    const char *why = pl_invitations_match(&d->list, e->token, e->secret.data, pl_date_s(), &inv);
+    if (why != NULL)
+        return failed_try(d, c, host, why);
+    if ((enum pl_role)e->role != inv->role)
+        return refuse(d, c, PL_REASON_DENIED,
+                      inv->role == PL_ROLE_LEARNER ? "the token is for learners only"
+                      : inv->role == PL_ROLE_SHARD ? "the token is for shards of the syncer only"
+                                                   : "the token is for operators only");
+    if (e->role == PL_ROLE_SHARD && (e->shard == 0 || e->shard >= d->o.shards))
+        return refuse(d, c, PL_REASON_BAD_MESSAGE,
+                      "there is no such shard in this run; shard 0 is the one you asked");
+    struct pl_grant grant = {.role = inv->role, .shard = e->shard, .seconds = d->o.certificate_s};
+    grant.identity = pl_invitations_use(&d->list, inv);
+    if (save(d, &err) != PELAGO_OK) {
+        log_line(d, "door.failed: %s", err.text);
+        return refuse(
+            d, c, PL_REASON_FULL,
+            "the syncer cannot write down a new identity now: its disk is full or failing; try later");
+    }
+    d->view.enrolled++;
+    log_line(d, "door.enrolled address=%s identity=%lu role=%u token=%lu", c->peer->address, grant.identity,
+             (unsigned)grant.role, e->token);
+    return give(d, c, e, &grant);
+}
+
+/* ---- questions ---- */
+
+static bool is_operator(const struct pl_peer *p)
+{
+    return p->role == PL_ROLE_OPERATOR || (p->role == PL_ROLE_SHARD && p->shard == 0);
+}
+
+static bool answer_file(struct pl_door_keeper *d, const struct caller *c, uint32_t what, const char *name)
+{
+    struct pl_buf text;
+    struct pl_error err;
+    pl_buf_init(&text, d->o.alloc, PL_CHUNK_BYTES_MAX);
+    enum pelago_status st = pl_home_read(d->o.dir, name, &text, &err);
+    bool good = st == PELAGO_OK || (st == PELAGO_NOTFOUND && what == PL_ASK_TOKENIZER)
+                    ? answer(c, what, text.data, text.len)
+                    : refuse(d, c, PL_REASON_FULL, err.text);
+    pl_buf_release(&text);
+    return good;
+}
+
+static bool answer_status(struct pl_door_keeper *d, const struct caller *c)
+{
+    struct pl_buf text;
+    pl_buf_init(&text, d->o.alloc, PL_CHUNK_BYTES_MAX);
+    bool good = d->o.host.status(d->o.host.user, &text) == PELAGO_OK
+                    ? answer(c, PL_ASK_STATUS, text.data, text.len)
+                    : refuse(d, c, PL_REASON_FULL, "the syncer has no memory for its status now");
+    pl_buf_release(&text);
+    return good;
+}
+
+/* ["host:port", ...] by shard; "" for one that has not announced itself. */
+static bool answer_addresses(struct pl_door_keeper *d, const struct caller *c)
+{
+    struct pl_buf text;
+    json_t *list = json_array();
+    bool good = list != NULL;
+    for (uint32_t i = 0; i < d->o.shards && good; i++)
+        good = json_array_append_new(list, json_string(d->shard_address[i])) == 0;
+    pl_buf_init(&text, d->o.alloc, PL_CHUNK_BYTES_MAX);
+    json_t *root = json_object();
+    good = good && root != NULL && json_object_set(root, "addresses", list) == 0 &&
+           pl_json_print(root, 17, &text) == PELAGO_OK;
+    good = good ? answer(c, PL_ASK_ADDRESSES, text.data, text.len)
+                : refuse(d, c, PL_REASON_FULL, "the syncer has no memory for an answer now");
+    json_decref(list);
+    json_decref(root);
+    pl_buf_release(&text);
+    return good;
+}
+
+static bool announce(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_ask *a)
+{
+    uint32_t shard = c->peer->shard;
+    if (c->peer->role != PL_ROLE_SHARD || shard >= d->o.shards)
+        return refuse(d, c, PL_REASON_DENIED, "only a shard of this run announces an address");
+    if (a->text.len == 0 || a->text.len >= PL_ADDRESS_MAX)
+        return refuse(d, c, PL_REASON_BAD_MESSAGE, "the address to announce is empty or too long");
+    char text[PL_ADDRESS_MAX];
+    memcpy(text, a->text.data, a->text.len);
+    text[a->text.len] = '\0';
+    if (strcmp(text, d->shard_address[shard]) != 0)
+        log_line(d, "shard.address shard=%u address=%s", shard, text);
+    memcpy(d->shard_address[shard], text, sizeof text);
+    return answer(c, PL_ASK_ANNOUNCE, NULL, 0);
+}
+
+static bool invite(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_ask *a)
+{
+    char token[PL_TOKEN_TEXT_MAX];
+    struct pl_error err;
+    if (pl_door_keeper_invite(d, (enum pl_role)a->role, a->uses, a->seconds, token, &err) != PELAGO_OK)
+        return refuse(d, c, PL_REASON_BAD_MESSAGE, err.text);
+    log_line(d, "door.invited by=%lu role=%u uses=%lu seconds=%lu", c->peer->identity, (unsigned)a->role,
+             a->uses, a->seconds);
+    return answer(c, PL_ASK_INVITE, token, strlen(token));
+}
+
+static bool ask(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_ask *a)
+{
+    if (c->peer->role == PL_ROLE_NONE)
+        return refuse(d, c, PL_REASON_DENIED, "only members of the run may ask; enrol with a token first");
+    if ((a->what == PL_ASK_INVITE || a->what == PL_ASK_FINISH) && !is_operator(c->peer))
+        return refuse(d, c, PL_REASON_DENIED,
+                      "only an operator may invite others or end the run; ask whoever runs the syncer");
+    switch (a->what) {
+    case PL_ASK_SETTINGS:
+        return answer_file(d, c, a->what, "settings.json");
+    case PL_ASK_TOKENIZER:
+        return answer_file(d, c, a->what, "tokenizer.json");
+    case PL_ASK_STATUS:
+        return answer_status(d, c);
+    case PL_ASK_INVITE:
+        return invite(d, c, a);
+    case PL_ASK_FINISH:
+        log_line(d, "run.finish asked by=%lu address=%s", c->peer->identity, c->peer->address);
+        d->o.host.finish(d->o.host.user);
+        return answer(c, PL_ASK_FINISH, NULL, 0);
+    case PL_ASK_ADDRESSES:
+        return answer_addresses(d, c);
+    case PL_ASK_ANNOUNCE:
+        return announce(d, c, a);
+    default:
+        return refuse(d, c, PL_REASON_BAD_MESSAGE, "the question is not known here; update the syncer");
+    }
+}
+
+bool pl_door_keeper_answer(struct pl_door_keeper *d, struct pl_conn *conn, const struct pl_peer *peer,
+                           const struct pl_msg *msg, uint64_t now_ns)
+{
+    const struct caller c = {conn, peer, now_ns};
+    if (msg->type == PL_MSG_ASK)
+        return ask(d, &c, &msg->u.ask);
+    pl_assert(msg->type == PL_MSG_ENROL);
+    return msg->u.enrol.token == 0 ? renew(d, &c, &msg->u.enrol) : enrol(d, &c, &msg->u.enrol);
+}
+
+enum pelago_status pl_door_keeper_invite(struct pl_door_keeper *d, enum pl_role role, uint64_t uses,
+                                         uint64_t seconds, char out[static PL_TOKEN_TEXT_MAX],
+                                         struct pl_error *err)
+{
+    struct pl_token token = {.number = 0};
+    if (role < PL_ROLE_LEARNER || role > PL_ROLE_OPERATOR)
+        return pl_fail(err, PELAGO_INVALID,
+                       "an invitation is for a learner (1), a shard (2) or an operator (3)");
+    if (uses == 0)
+        return pl_fail(err, PELAGO_INVALID, "an invitation must be good for at least one use");
+    if (strlen(d->shard_address[0]) >= sizeof token.address)
+        return pl_fail(err, PELAGO_INVALID, "the syncer's address is too long for a token");
+    (void)pl_fmt(token.address, sizeof token.address, "%s", d->shard_address[0]);
+    memcpy(token.fingerprint, d->ca.fingerprint, sizeof token.fingerprint);
+    pl_random(token.secret, sizeof token.secret);
+    uint64_t now = pl_date_s();
+    uint64_t expires = seconds == 0 ? 0 : seconds > PL_COUNT_MAX - now ? 0 : now + seconds;
+    PL_TRY(pl_invitations_add(&d->list, role, uses, expires, token.secret, now, &token.number, err));
+    PL_TRY(save(d, err));
+    pl_token_print(&token, out);
+    return PELAGO_OK;
+}
+
+enum pelago_status pl_door_keeper_create(struct pl_posix_dir *dir, const struct pl_alloc *alloc,
+                                         struct pl_error *err)
+{
+    struct pl_invitations list;
+    pl_invitations_init(&list, alloc);
+    enum pelago_status st = pl_invitations_save(&list, dir, alloc, err);
+    pl_invitations_release(&list);
+    return st;
+}

@@ -1,0 +1,45 @@
+/* host/door_list.h - the invitations of a run: in memory, and as invitations.json. See door_keeper.h. */
+#ifndef PL_HOST_DOOR_LIST_H
+#define PL_HOST_DOOR_LIST_H
+
+#include "host/door_keeper.h"
+
+enum { PL_SHA256_BYTES = 32 };
+
+struct pl_invitation {
+    uint64_t number;
+    uint8_t secret_sha256[PL_SHA256_BYTES];
+    enum pl_role role;
+    uint64_t uses_left; /* 0: used up; kept, so that the sentence can say so */
+    uint64_t expires_s; /* 0: never */
+};
+
+struct pl_invitations {
+    struct pl_alloc alloc;
+    struct pl_invitation *at; /* [PL_INVITATIONS_MAX], made at the first one */
+    uint32_t count;
+    uint64_t next_identity, next_number;
+};
+
+void pl_invitations_init(struct pl_invitations *l, const struct pl_alloc *alloc);
+void pl_invitations_release(struct pl_invitations *l);
+
+/* LIMIT when all are open; used up and expired ones make room. */
+enum pelago_status pl_invitations_add(struct pl_invitations *l, enum pl_role role, uint64_t uses,
+                                      uint64_t expires_s, const uint8_t secret[static PL_SECRET_BYTES],
+                                      uint64_t now_s, uint64_t *number, struct pl_error *err);
+
+/* NULL: *out may be used. Otherwise the sentence: wrong, used, expired. Takes the same time for every secret. */
+const char *pl_invitations_match(struct pl_invitations *l, uint64_t number,
+                                 const uint8_t secret[static PL_SECRET_BYTES], uint64_t now_s,
+                                 struct pl_invitation **out);
+
+/* One use less, one identity more: which is returned. To be saved before anybody is told. */
+uint64_t pl_invitations_use(struct pl_invitations *l, struct pl_invitation *inv);
+
+enum pelago_status pl_invitations_save(const struct pl_invitations *l, struct pl_posix_dir *dir,
+                                       const struct pl_alloc *alloc, struct pl_error *err);
+enum pelago_status pl_invitations_load(struct pl_invitations *l, struct pl_posix_dir *dir,
+                                       const struct pl_alloc *alloc, struct pl_error *err);
+
+#endif

@@ -1,0 +1,311 @@
+/* host/recorder.c - writing; see recorder.h. Everything is put together in one buffer and handed to the system when that
+ * is long enough; a file that cannot be written, or gets too long, ends there and nobody else notices. */
+#include "host/recorder_int.h"
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/hash.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { BUFFER_BYTES = 256 << 10 };
+#define FILE_BYTES_MAX (UINT64_C(16) << 30)
+
+struct pl_recorder {
+    struct pl_alloc alloc;
+    FILE *file;
+    struct pl_buf out;     /* not yet written */
+    struct pl_buf effects; /* scratch */
+    uint64_t bytes;
+    bool bad;
+};
+
+/* ---- putting ---- */
+
+static void put(struct pl_buf *b, bool *good, uint64_t v, unsigned width)
+{
+    uint8_t bytes[8];
+    pl_put_le(bytes, v, width);
+    *good = *good && pl_buf_append(b, bytes, width) == PELAGO_OK;
+}
+
+static void put_bytes(struct pl_buf *b, bool *good, const void *bytes, size_t len)
+{
+    put(b, good, len, 4);
+    if (len > 0)
+        *good = *good && pl_buf_append(b, bytes, len) == PELAGO_OK;
+}
+
+/* u8 type, u32 length, payload; of DATA the payload without the chunk, whose length is in it. */
+static void put_msg(struct pl_buf *b, bool *good, const struct pl_msg *m)
+{
+    struct pl_msg shortened = *m;
+    uint32_t data = 0;
+    if (m->type == PL_MSG_DATA) {
+        data = m->u.data.bytes.len;
+        shortened.u.data.bytes = (struct pl_blob){NULL, 0};
+    }
+    size_t len = pl_msg_payload_bytes(&shortened);
+    put(b, good, m->type, 1);
+    put(b, good, data, 4);
+    put(b, good, len, 4);
+    *good = *good && pl_buf_reserve(b, len) == PELAGO_OK;
+    if (*good)
+        b->len += pl_msg_encode(&shortened, b->data + b->len, len);
+}
+
+static void put_contributors(struct pl_buf *b, bool *good, const struct pl_contributor *c, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        put(b, good, c[i].learner, 4);
+        put(b, good, c[i].identity, 8);
+        put(b, good, c[i].steps, 8);
+        put(b, good, c[i].tokens, 8);
+    }
+}
+
+static void put_effect(struct pl_buf *b, bool *good, const struct pl_sync_effect *fx)
+{
+    put(b, good, fx->kind, 1);
+    switch (fx->kind) {
+    case PL_SYNC_FX_LISTEN:
+    case PL_SYNC_FX_FINISHED:
+        break;
+    case PL_SYNC_FX_SEND:
+        put(b, good, fx->u.send.conn, 4);
+        put_msg(b, good, &fx->u.send.msg);
+        break;
+    case PL_SYNC_FX_CLOSE:
+        put(b, good, fx->u.close.conn, 4);
+        put(b, good, fx->u.close.reason, 4);
+        put(b, good, fx->u.close.refuse, 1);
+        put_bytes(b, good, fx->u.close.text, strlen(fx->u.close.text));
+        break;
+    case PL_SYNC_FX_KEEP:
+    case PL_SYNC_FX_VERIFY:
+    case PL_SYNC_FX_DISCARD:
+        put(b, good, fx->u.push.learner, 4);
+        put(b, good, fx->u.push.fragment, 4);
+        put(b, good, fx->u.push.round, 8);
+        put(b, good, fx->u.push.bytes, 8);
+        put(b, good, fx->u.push.digest, 8);
+        put(b, good, fx->u.push.index, 4);
+        break;
+    case PL_SYNC_FX_MERGE:
+        put(b, good, fx->u.merge.fragment, 4);
+        put(b, good, fx->u.merge.round, 8);
+        put(b, good, fx->u.merge.base_version, 8);
+        put_contributors(b, good, fx->u.merge.contributors, fx->u.merge.contributor_count);
+        break;
+    case PL_SYNC_FX_STORE: {
+        size_t len = pl_record_bytes(fx->u.store.record);
+        put(b, good, fx->u.store.seq, 8);
+        *good = *good && pl_buf_reserve(b, len) == PELAGO_OK;
+        if (*good)
+            b->len += pl_record_encode(fx->u.store.record, b->data + b->len, len);
+        break;
+    }
+    case PL_SYNC_FX_PUBLISH:
+        put(b, good, fx->u.publish.fragment, 4);
+        put(b, good, fx->u.publish.version, 8);
+        put(b, good, fx->u.publish.oldest, 8);
+        break;
+    case PL_SYNC_FX_DELIVER:
+        put(b, good, fx->u.deliver.conn, 4);
+        put(b, good, fx->u.deliver.mask, 8);
+        put_msg(b, good, &(struct pl_msg){.type = PL_MSG_UPDATE, .u.update = fx->u.deliver.header});
+        break;
+    case PL_SYNC_FX_TRACE:
+        put(b, good, fx->u.trace.code, 4);
+        for (int i = 0; i < 4; i++)
+            put(b, good, fx->u.trace.arg[i], 8);
+        break;
+    }
+}
+
+uint64_t pl_effects_hash(const struct pl_sync_fxs *fxs, struct pl_buf *scratch, bool *good)
+{
+    scratch->len = 0;
+    put(scratch, good, fxs->count, 4);
+    for (uint32_t i = 0; i < fxs->count; i++)
+        put_effect(scratch, good, &fxs->fx[i]);
+    return *good ? pl_hash64(scratch->data, scratch->len, 0) : 0;
+}
+
+static void put_event(struct pl_buf *b, bool *good, const struct pl_sync_event *ev)
+{
+    put(b, good, ev->kind, 1);
+    put(b, good, ev->now_ns, 8);
+    switch (ev->kind) {
+    case PL_SYNC_EV_BOOT:
+    case PL_SYNC_EV_TIMEOUT:
+    case PL_SYNC_EV_FINISH:
+        break;
+    case PL_SYNC_EV_OPENED:
+        put(b, good, ev->u.opened.conn, 4);
+        put(b, good, ev->u.opened.identity, 8);
+        break;
+    case PL_SYNC_EV_CLOSED:
+        put(b, good, ev->u.closed.conn, 4);
+        break;
+    case PL_SYNC_EV_MSG:
+        put(b, good, ev->u.msg.conn, 4);
+        put_msg(b, good, ev->u.msg.msg);
+        break;
+    case PL_SYNC_EV_BAD:
+        put(b, good, ev->u.bad.conn, 4);
+        put_bytes(b, good, ev->u.bad.error->text, strlen(ev->u.bad.error->text));
+        break;
+    case PL_SYNC_EV_VERIFIED:
+        put(b, good, ev->u.verified.learner, 4);
+        put(b, good, ev->u.verified.fragment, 4);
+        put(b, good, ev->u.verified.round, 8);
+        put(b, good, ev->u.verified.good, 1);
+        break;
+    case PL_SYNC_EV_MERGED:
+        put(b, good, ev->u.merged.fragment, 4);
+        put(b, good, ev->u.merged.round, 8);
+        put(b, good, ev->u.merged.digest, 8);
+        put(b, good, ev->u.merged.update_bytes, 8);
+        put(b, good, ev->u.merged.good, 1);
+        break;
+    case PL_SYNC_EV_STORED:
+        put(b, good, ev->u.stored.seq, 8);
+        put(b, good, ev->u.stored.durable, 1);
+        break;
+    }
+}
+
+/* ---- the file ---- */
+
+void pl_recorder_flush(struct pl_recorder *r)
+{
+    if (r->bad || r->out.len == 0)
+        return;
+    if (fwrite(r->out.data, 1, r->out.len, r->file) != r->out.len || fflush(r->file) != 0 ||
+        r->bytes > FILE_BYTES_MAX)
+        r->bad = true;
+    r->out.len = 0;
+}
+
+/* Room for the entry's head; the length is put in when it is known. */
+static size_t begin_entry(struct pl_recorder *r, bool *good, uint8_t kind)
+{
+    size_t at = r->out.len;
+    put(&r->out, good, kind, 1);
+    put(&r->out, good, 0, 4);
+    return at;
+}
+
+/* An entry that did not fit into memory ends the file: one left out would be another run. */
+static void end_entry(struct pl_recorder *r, size_t at, bool good)
+{
+    if (!good) {
+        r->out.len = at;
+        pl_recorder_flush(r);
+        r->bad = true;
+        return;
+    }
+    pl_put_le(r->out.data + at + 1, r->out.len - at - PL_ENTRY_HEAD_BYTES, 4);
+    r->bytes += r->out.len - at;
+    if (r->out.len >= BUFFER_BYTES)
+        pl_recorder_flush(r);
+}
+
+static void put_raw(struct pl_recorder *r, uint8_t kind, const uint8_t *bytes, size_t len)
+{
+    bool good = true;
+    if (r->bad)
+        return;
+    size_t at = begin_entry(r, &good, kind);
+    good = good && pl_buf_append(&r->out, bytes, len) == PELAGO_OK;
+    end_entry(r, at, good);
+}
+
+void pl_recorder_load(struct pl_recorder *r, const uint8_t *bytes, size_t len)
+{
+    put_raw(r, PL_ENTRY_LOAD, bytes, len);
+}
+
+void pl_recorder_replay(struct pl_recorder *r, const uint8_t *record, size_t len)
+{
+    put_raw(r, PL_ENTRY_REPLAY, record, len);
+}
+
+void pl_recorder_step(struct pl_recorder *r, const struct pl_sync_event *ev, const struct pl_sync_fxs *fxs)
+{
+    bool good = true;
+    if (r->bad)
+        return;
+    size_t at = begin_entry(r, &good, PL_ENTRY_EVENT);
+    put_event(&r->out, &good, ev);
+    uint64_t hash = pl_effects_hash(fxs, &r->effects, &good);
+    put(&r->out, &good, hash, 8);
+    end_entry(r, at, good);
+}
+
+bool pl_recorder_good(const struct pl_recorder *r, uint64_t *bytes)
+{
+    *bytes = r->bytes;
+    return !r->bad;
+}
+
+static void put_head(struct pl_recorder *r, bool *good, const struct pl_sync_options *o,
+                     const uint64_t *origin)
+{
+    struct pl_msg manifest = {.type = PL_MSG_MANIFEST, .u.manifest = *o->manifest};
+    size_t len = pl_msg_payload_bytes(&manifest);
+    uint32_t fragments = pl_manifest_shard_fragments(o->manifest, o->shard);
+    *good = *good && pl_buf_append(&r->out, PL_RECORDER_MAGIC, 8) == PELAGO_OK;
+    put(&r->out, good, o->shard, 4);
+    put(&r->out, good, o->learners_max, 4);
+    put(&r->out, good, o->conns_max, 4);
+    put(&r->out, good, len, 4);
+    *good = *good && pl_buf_reserve(&r->out, len) == PELAGO_OK;
+    if (*good)
+        r->out.len += pl_msg_encode(&manifest, r->out.data + r->out.len, len);
+    put(&r->out, good, fragments, 4);
+    for (uint32_t i = 0; i < fragments; i++)
+        put(&r->out, good, origin[i], 8);
+    r->bytes = r->out.len;
+}
+
+enum pelago_status pl_recorder_new(struct pl_recorder **out, const struct pl_alloc *alloc, const char *path,
+                                   const struct pl_sync_options *options, const uint64_t *origin,
+                                   struct pl_error *err)
+{
+    bool good = true;
+    struct pl_recorder *r = pl_alloc_zero(alloc, 1, sizeof *r);
+    *out = NULL;
+    if (r == NULL)
+        return pl_fail(err, PELAGO_NOMEM, "there is no memory for the recorder");
+    r->alloc = *alloc;
+    pl_buf_init(&r->out, &r->alloc, UINT64_C(1) << 30);
+    pl_buf_init(&r->effects, &r->alloc, UINT64_C(1) << 30);
+    r->file = fopen(path, "wbe");
+    int code = errno;
+    put_head(r, &good, options, origin);
+    if (r->file == NULL || !good) {
+        pl_recorder_free(r);
+        return pl_fail(err, PELAGO_IO, "the recording %s cannot be written: %s", path,
+                       good ? strerror(code) : "out of memory");
+    }
+    *out = r;
+    return PELAGO_OK;
+}
+
+void pl_recorder_free(struct pl_recorder *r)
+{
+    if (r == NULL)
+        return;
+    if (r->file != NULL) {
+        pl_recorder_flush(r);
+        (void)fclose(r->file);
+    }
+    pl_buf_release(&r->out);
+    pl_buf_release(&r->effects);
+    struct pl_alloc alloc = r->alloc;
+    pl_alloc_free(&alloc, r, sizeof *r);
+}

@@ -1,0 +1,230 @@
+/* host/syncer_guard.c - what a learner sends is counted only as far as it can be true.
+ *
+ * Two things are looked at, each with wide margins, because refusing an honest learner costs more than a small lie:
+ *
+ *   norms   of every slice of a contribution beside the median of those accepted lately for the same slice. How far a
+ *           learner goes follows from the learning rate, which rises from nothing in a warm-up, and from its steps: who
+ *           comes back after an hour has gone further. What is short beside the parameters themselves is always taken.
+ *           Radial averaging takes the mean of norms, so one contribution a million times too long would carry all the
+ *           others away with it.
+ *   claims  of steps, which weigh a contribution and drive the token clock, beside the time there was for them.
+ *           A learner may be many times as fast as the K-th fastest, but not any number of times.
+ *
+ * Who is not believed is disconnected, and stays outside for a while that doubles each time. All of this is this
+ * process's opinion: it leaves no trace in the journal but the absence of what was refused.
+ */
+#include "host/syncer_host_int.h"
+
+#include "base/check.h"
+#include "base/num.h"
+#include "optim/norm.h"
+#include "optim/schedule.h"
+
+#include <math.h>
+
+enum {
+    NORM_FACTOR = 32,   /* times the usual norm */
+    SHORT_SHARE = 10,   /* a tenth of the parameters' own norm is never too long */
+    LEAST_RATE = 64,    /* of the peak: what the first steps of a warm-up are measured in */
+    SPEED_FACTOR = 64,  /* times as fast as the K-th fastest learner */
+    STEPS_ALLOWED = 64, /* always believed: what piles up in queues and in the first moments */
+    LIVE_MIN = 3,       /* fewer learners say nothing about what is usual */
+};
+#define RETURN_NS (600 * PL_SEC)
+#define SHUT_NS_MIN PL_SEC
+#define SHUT_NS_MAX (600 * PL_SEC)
+#define VALUE_MIN 0.02 /* parameters are about this large when training begins */
+
+/* ---- norms ---- */
+
+void pl_guard_norms(const struct pl_layout *l, uint32_t fragment, enum pl_codec codec, const uint8_t *bytes,
+                    float *scratch, double *norms)
+{
+    _Static_assert(PL_GUARD_PIECE % PL_CODEC_BLOCK == 0, "a piece is made of whole blocks");
+    const struct pl_layout_fragment *f = &l->fragments[fragment];
+    for (uint32_t k = 0; k < f->slice_count; k++) {
+        uint64_t left = l->slices[f->slice_first + k].count;
+        double sum = 0;
+        while (left > 0) {
+            uint64_t n = pl_min64(left, PL_GUARD_PIECE);
+            pl_codec_decode(codec, bytes, n, scratch);
+            sum += pl_grad_sumsq(scratch, n);
+            bytes += pl_codec_bytes(codec, n);
+            left -= n;
+        }
+        norms[k] = sqrt(sum);
+    }
+}
+
+/* Of the norms of slice k, in units of the learning rate, and by the root of the steps or not. */
+static double median(const struct pl_shard_fragment *f, uint32_t k, bool by_root)
+{
+    double sorted[PL_GATE_HISTORY];
+    for (uint32_t i = 0; i < f->norm_count; i++) {
+        double v = (double)f->norms[k][i] / (double)f->rates[i];
+        uint32_t at = i;
+        if (by_root)
+            v /= (double)f->roots[i];
+        for (; at > 0 && sorted[at - 1] > v; at--)
+            sorted[at] = sorted[at - 1];
+        sorted[at] = v;
+    }
+    return sorted[f->norm_count / 2];
+}
+
+/* The run's learning rate now; the very first ones of a warm-up are as good as nothing. */
+static double rate_now(struct pl_syncer_host *h)
+{
+    const struct pl_schedule *s = &h->settings.trainer.schedule;
+    struct pl_sync_view view;
+    pl_syncer_view(h->core, &view);
+    if (h->options.shard != 0)
+        return (double)s->peak; /* the token clock is at home */
+    return fmax((double)pl_schedule_lr(s, view.clock_tokens), (double)s->peak / LEAST_RATE);
+}
+
+/* How long the slice's parameters are; at least as long as when training begins. */
+static double own_norm(const struct pl_syncer_host *h, const struct pl_shard_fragment *f, uint32_t k)
+{
+    const struct pl_layout_slice *s = &h->layout.slices[h->layout.fragments[f->number].slice_first + k];
+    double own = sqrt(pl_grad_sumsq(f->values->theta + s->first, s->count));
+    return fmax(own, VALUE_MIN * sqrt((double)s->count));
+}
+
+/* The longest norm of slice k that is believed for a contribution of root^2 steps. */
+static double longest(const struct pl_syncer_host *h, const struct pl_shard_fragment *f, uint32_t k,
+                      double norm, double root, double rate)
+{
+    if (f->norm_count < PL_GATE_HISTORY_MIN)
+        return NORM_FACTOR * root * own_norm(h, f, k);
+    double usual = rate * fmax(median(f, k, false), root * median(f, k, true));
+    if (norm <= NORM_FACTOR * usual)
+        return NORM_FACTOR * usual;
+    return fmax(NORM_FACTOR * usual, own_norm(h, f, k) / SHORT_SHARE);
+}
+
+static void remember(struct pl_shard_fragment *f, uint32_t slices, const double *norms, double root,
+                     double rate)
+{
+    for (uint32_t k = 0; k < slices; k++)
+        f->norms[k][f->norm_next] = (float)norms[k];
+    f->roots[f->norm_next] = (float)root;
+    f->rates[f->norm_next] = (float)rate;
+    f->norm_next = (f->norm_next + 1) % PL_GATE_HISTORY;
+    f->norm_count = pl_min32(f->norm_count + 1, PL_GATE_HISTORY);
+}
+
+bool pl_guard_norms_ok(struct pl_syncer_host *h, struct pl_shard_fragment *f, uint64_t steps,
+                       const double *norms, struct pl_error *err)
+{
+    uint32_t slices = h->layout.fragments[f->number].slice_count;
+    double root = sqrt((double)pl_max64(steps, 1)), rate = rate_now(h);
+    for (uint32_t k = 0; k < slices; k++) {
+        double most = longest(h, f, k, norms[k], root, rate);
+        if (norms[k] > most) {
+            double times = NORM_FACTOR * norms[k] / most;
+            (void)pl_fail(err, PELAGO_INVALID,
+                          "slice %u is %lu times as long as usual, up to %u times is believed", k,
+                          times < 1e18 ? (uint64_t)times : UINT64_MAX, (unsigned)NORM_FACTOR);
+            return false;
+        }
+    }
+    remember(f, slices, norms, root, rate);
+    return true;
+}
+
+/* Trust comes back with time: a minute without a fault halves the count. */
+void pl_guard_blame(struct pl_syncer_host *h, struct pl_islander *m)
+{
+    uint64_t now_ns = pl_max64(h->last_now_ns, m->refused_ns);
+    for (uint64_t t = m->refused_ns; m->refused > 0 && now_ns - t >= 60 * PL_SEC; t += 60 * PL_SEC)
+        m->refused /= 2;
+    m->refused = pl_min32(m->refused + 1, 32);
+    m->refused_ns = now_ns;
+    uint64_t shut = pl_min64(SHUT_NS_MIN << pl_min32(m->refused - 1, 20), SHUT_NS_MAX);
+    m->shut_until_ns = now_ns + (m->refused > 1 ? shut : 0);
+}
+
+/* ---- claims ---- */
+
+/* The shortest step that is believed; 0: nothing is known yet. */
+static uint64_t shortest_step(struct pl_syncer_host *h)
+{
+    struct pl_sync_view view;
+    pl_syncer_view(h->core, &view);
+    return view.live < LIVE_MIN ? 0 : view.interval_ns / SPEED_FACTOR;
+}
+
+static bool believable(struct pl_syncer_host *h, uint64_t steps, uint64_t span_ns, const char *what,
+                       struct pl_error *err)
+{
+    if (steps <= STEPS_ALLOWED)
+        return true;
+    uint64_t shortest = shortest_step(h);
+    if (shortest == 0 || steps - STEPS_ALLOWED <= span_ns / shortest)
+        return true;
+    (void)pl_fail(
+        err, PELAGO_PROTO,
+        "%s claims %lu steps in %lu ms, more than %u times as fast as the others; nobody is that fast", what,
+        steps, span_ns / PL_MS, (unsigned)SPEED_FACTOR);
+    return false;
+}
+
+static bool report_ok(struct pl_syncer_host *h, struct pl_islander *m, const struct pl_msg_report *r,
+                      uint64_t now_ns, struct pl_error *err)
+{
+    if (m->steps_ns != 0 && r->steps > m->steps &&
+        !believable(h, r->steps - m->steps, now_ns - m->steps_ns, "REPORT.steps", err))
+        return false;
+    m->steps = r->steps;
+    m->steps_ns = now_ns;
+    return true;
+}
+
+/* Steps of a process that calls: those since it was last heard, or all of a new one. */
+static bool hello_ok(struct pl_syncer_host *h, struct pl_islander *m, const struct pl_msg_hello *hello,
+                     uint64_t now_ns, struct pl_error *err)
+{
+    uint64_t before = hello->incarnation != 0 ? m->steps : 0;
+    if (m->steps_ns != 0 && hello->steps > before &&
+        !believable(h, hello->steps - before, now_ns - m->steps_ns, "HELLO.steps", err))
+        return false;
+    m->steps = hello->steps;
+    m->steps_ns = now_ns;
+    return true;
+}
+
+/* Work from before this process began has no time to be compared with; it is bounded by the versions a contribution may
+ * be behind. So whoever comes soon after a restart is believed once for each fragment. */
+static bool unknown_past(struct pl_syncer_host *h, const struct pl_islander *m)
+{
+    struct pl_sync_view view;
+    pl_syncer_view(h->core, &view);
+    return view.epoch > 1 && m->known_ns - h->start_ns < RETURN_NS;
+}
+
+static bool push_ok(struct pl_syncer_host *h, struct pl_islander *m, const struct pl_msg_push *p,
+                    uint64_t now_ns, struct pl_error *err)
+{
+    if (p->fragment >= h->layout.fragment_count || h->layout.fragments[p->fragment].shard != h->options.shard)
+        return true; /* the core has a sentence for that */
+    struct pl_claim *c = &m->claims[pl_shost_local(h, p->fragment)];
+    c->round = p->round;
+    c->steps = p->steps;
+    if (c->merged_ns == 0 && unknown_past(h, m))
+        return true;
+    uint64_t since = c->merged_ns != 0 ? c->merged_ns : m->known_ns;
+    return believable(h, p->steps, now_ns - since, "PUSH.steps", err);
+}
+
+bool pl_guard_claims_ok(struct pl_syncer_host *h, struct pl_islander *m, const struct pl_msg *msg,
+                        uint64_t now_ns, struct pl_error *err)
+{
+    if (msg->type == PL_MSG_HELLO)
+        return hello_ok(h, m, &msg->u.hello, now_ns, err);
+    if (msg->type == PL_MSG_REPORT)
+        return report_ok(h, m, &msg->u.report, now_ns, err);
+    if (msg->type == PL_MSG_PUSH)
+        return push_ok(h, m, &msg->u.push, now_ns, err);
+    return true;
+}

@@ -1,0 +1,349 @@
+/* host/syncer_host_int.h - what the files of the syncer's host share. For them and their tests.
+ *
+ *   syncer_host.c     the step: event in, effects out; timers; stop
+ *   syncer_start.c    create and start
+ *   syncer_shard.c    how a shard other than home stays in touch with home
+ *   syncer_conns.c    connections, frames, updates on their way down
+ *   syncer_values.c   values of fragments, pushes and their check
+ *   syncer_merge.c    the merge and what follows from it; the same arithmetic for replay
+ *   syncer_guard.c    what is too absurd to be believed: norms and claims
+ *   syncer_vault.c    the journal: records, snapshots
+ *   syncer_recover.c  the journal read back; the mirror filled
+ *   syncer_status.c   what status and top show
+ *
+ * Everything here belongs to the loop's thread, but for what a job names: a job owns what it holds, and values of a
+ * published version are never written again, so workers read them freely.
+ */
+#ifndef PL_HOST_SYNCER_HOST_INT_H
+#define PL_HOST_SYNCER_HOST_INT_H
+
+#include "base/buf.h"
+#include "base/pool.h"
+#include "codec/pack.h"
+#include "core/syncer.h"
+#include "host/door_keeper.h"
+#include "host/home.h"
+#include "host/layout.h"
+#include "host/recorder.h"
+#include "host/syncer_host.h"
+#include "host/work.h"
+#include "store/dir_mirror.h"
+#include "store/store.h"
+
+#include <stdatomic.h>
+
+enum {
+    PL_GATE_HISTORY = 9,       /* accepted norms remembered per slice */
+    PL_GATE_HISTORY_MIN = 5,   /* fewer say nothing */
+    PL_SYNC_CONTRIBUTIONS = 48 /* more of them in a round: the journal gets the merged gradient */
+};
+
+/* ---- values ---- */
+
+/* One version of a fragment; written by one merge, then read only. */
+struct pl_values {
+    atomic_uint refs;
+    uint64_t count;
+    uint64_t capacity;                   /* there is memory for so many */
+    float *theta, *momentum, *broadcast; /* [count] each, behind this struct */
+};
+
+/* Bytes with several owners, all on the loop's thread: an encoded update in ring and queues. */
+struct pl_shared {
+    uint32_t refs;
+    uint32_t len;
+    uint8_t bytes[];
+};
+
+/* A merge that is not yet published. */
+struct pl_staged {
+    bool active;
+    uint64_t round, digest, theta_digest;
+    uint64_t tokens; /* of all contributors */
+    uint32_t contributors;
+    struct pl_values *values;
+    struct pl_shared *update;
+    /* For the journal, one of the two: the encoded contributions, or the merged outer gradient. */
+    uint8_t *parts[PL_SYNC_CONTRIBUTIONS];
+    uint32_t part_count;
+    float *delta; /* [layout.largest] */
+};
+
+struct pl_ring_slot {
+    uint64_t version; /* the update leads to this version; 0 none */
+    struct pl_shared *update;
+};
+
+struct pl_shard_fragment {
+    uint32_t number;
+    uint64_t count;      /* values */
+    uint64_t push_bytes; /* of an encoded contribution, unpacked */
+    uint64_t update_bytes;
+    uint64_t version;
+    struct pl_values *values;
+    struct pl_staged staged;
+    struct pl_ring_slot ring[PL_RING_MAX];
+    float (*norms)[PL_GATE_HISTORY]; /* [slices] of accepted contributions */
+    float roots[PL_GATE_HISTORY];    /* ... of their steps */
+    float rates[PL_GATE_HISTORY];    /* ... learning rate when they came */
+    uint32_t norm_count, norm_next;
+    uint32_t last_merged, last_live; /* contributors of its last round, learners alive then */
+};
+
+/* A contribution, as far as it has arrived. */
+struct pl_push_buf {
+    uint8_t *bytes; /* as it comes; after the check unpacked */
+    uint64_t size;
+    uint64_t round;
+    bool spoilt;              /* there was no memory for it */
+    struct pl_verify *verify; /* the check under way; it has the bytes */
+};
+
+/* ---- connections ---- */
+
+/* An update on its way down one bulk connection. */
+struct pl_outgoing {
+    struct pl_outgoing *next;
+    struct pl_msg_update header;
+    uint64_t there; /* chunks the learner has or that are sent */
+    bool header_sent;
+    struct pl_values *full;               /* the whole value; or */
+    struct pl_shared *chain[PL_RING_MAX]; /* the updates one after the other */
+    uint32_t chain_count;
+};
+
+enum pl_visitor_kind { PL_VISITOR_NEW, PL_VISITOR_CORE, PL_VISITOR_DOOR };
+
+/* One connection. */
+struct pl_visitor {
+    struct pl_visitor *next, *prev;
+    struct pl_syncer_host *h;
+    struct pl_conn *conn;
+    struct pl_peer peer;
+    enum pl_visitor_kind kind;
+    bool bulk;
+    uint32_t number; /* CORE: the core's */
+    struct pl_islander *member;
+    uint64_t active_ns; /* last frame */
+    struct pl_outgoing *first, *last;
+};
+
+/* What a learner last said about its work on a fragment. */
+struct pl_claim {
+    uint64_t merged_ns;    /* when its work was last merged; 0: not in this life */
+    uint64_t round, steps; /* of its last PUSH */
+};
+
+/* What the host knows of an identity that the core does not need. */
+struct pl_islander {
+    uint64_t identity; /* 0: free */
+    char address[PL_ADDRESS_MAX];
+    uint32_t conns;
+    uint64_t heard_ns, bytes_in, bytes_out; /* of frames, without TLS */
+    uint64_t loss_micro, step_ns;
+    uint64_t joins, greetings;
+    uint64_t steps, steps_ns; /* claimed by reports, and when */
+    uint64_t known_ns;        /* first heard in this life */
+    struct pl_claim *claims;  /* [fragment_count] */
+    uint32_t refused;         /* contributions or claims not believed, lately */
+    uint64_t refused_ns;      /* the last of them */
+    uint64_t shut_until_ns;   /* it is not let in before */
+};
+
+/* ---- the whole ---- */
+
+struct pl_vault;
+
+struct pl_sync_counters {
+    uint64_t lost, joins, fenced, refused, bad_pushes, store_failures;
+    uint64_t bytes_in, bytes_out; /* of frames, without TLS; without the door's answers */
+    uint64_t merge_ns, verify_ns, merges, verifies;
+};
+
+struct pl_syncer_host {
+    struct pl_syncer_host_options o;
+    struct pl_alloc alloc;
+    char folder[PL_PATH_MAX], mirror_path[PL_PATH_MAX];
+    char address[PL_ADDRESS_MAX];
+    struct pl_posix_dir *dir; /* small files; the loop's thread */
+    struct pl_posix_dir *journal_dir,
+        *mirror_dir;                  /* of the same folder, and the mirror: the journal's queue */
+    struct pl_posix_dir *mirror_home; /* small files in the mirror */
+    bool creating;                    /* an empty journal is what we expect */
+    struct pl_settings settings;
+    uint64_t settings_digest;
+    struct pl_layout layout;
+    struct pl_manifest manifest;
+    struct pl_credentials own;
+
+    struct pl_sync_options options;
+    void *memory;
+    size_t memory_bytes;
+    struct pl_syncer *core;
+    struct pl_sync_fxs fxs;
+    bool stepping, listening, stopping, finished, told_finished, told_failure;
+    uint64_t steps;
+    uint64_t start_ns, last_now_ns;
+    uint64_t armed_ns;
+    uv_timer_t timer; /* the core's deadline */
+    uv_timer_t sweep; /* every second */
+    uv_timer_t later; /* what the owner is told, outside of any step */
+    bool running;     /* the timers are open, the loop is at work */
+    uint32_t timers_open;
+    struct pl_error failure; /* status OK: none */
+
+    struct pl_listener *listener;
+    struct pl_net_options net;
+    struct pl_visitor **conns;   /* [options.conns_max] by the core's number */
+    struct pl_visitor *visitors; /* all */
+    uint32_t visitor_count;
+    struct pl_islander *members; /* [options.learners_max] */
+    struct pl_claim *claims;     /* [learners_max][claim_fragments], the members' */
+    uint32_t claim_fragments;
+    uint32_t frame_front, frame_bulk;
+    uint8_t *chunk; /* [chunk_bytes] for a chunk that spans two updates */
+    uint32_t chunk_bytes;
+    const struct pl_msg *delivering;
+
+    struct pl_shard_fragment *fragments; /* of this shard, by number */
+    uint32_t fragment_count;
+    struct pl_push_buf *pushes;       /* [learner * fragment_count + local fragment] */
+    uint64_t push_bytes;              /* held in them now */
+    uint32_t jobs;                    /* verifications and merges under way */
+    struct pl_pool *pool;             /* of merges; NULL: one thread */
+    struct pl_work_queue merge_queue; /* one merge at a time: it has all the threads */
+    struct pl_values *spare;          /* NULL, or memory for the next version */
+    float *spare_delta;               /* NULL, or [layout.largest] */
+    struct pl_packer *packers[8];
+    uint32_t packer_count;
+
+    struct pl_vault *vault;
+    struct pl_door_keeper *door;
+    struct pl_recorder *recorder;
+    struct pl_announcer *announcer; /* shards other than home */
+    struct pl_sync_counters counters;
+    uint64_t lines_ns; /* when the second began that strangers' lines are counted in */
+    uint32_t lines, lines_dropped;
+    uint64_t value_tokens_hi, value_tokens_lo; /* sum of tokens x values merged, 128 bits */
+
+    void (*stopped)(void *user);
+    void *stopped_user;
+};
+
+/* syncer_host.c */
+void pl_shost_step(struct pl_syncer_host *h, struct pl_sync_event *ev); /* stamps it */
+void pl_shost_log(struct pl_syncer_host *h, const char *format, ...);   /* as pl_fmt */
+/* For lines that strangers can cause: a few a second, and how many more there were. */
+void pl_shost_log_stranger(struct pl_syncer_host *h, const char *format, ...);
+void pl_shost_fail(struct pl_syncer_host *h, const struct pl_error *why);
+void pl_shost_stop_check(struct pl_syncer_host *h); /* ends a stop when nothing is under way */
+uint32_t pl_shost_local(const struct pl_syncer_host *h, uint32_t fragment);
+struct pl_shard_fragment *pl_shost_fragment(struct pl_syncer_host *h, uint32_t number);
+
+void pl_shost_free(struct pl_syncer_host *h); /* memory and files; no handle of the loop may be open */
+void pl_shost_arm(struct pl_syncer_host *h);
+void pl_shost_start_timers(struct pl_syncer_host *h);
+
+/* syncer_shard.c: a shard that is not home tells home where it is, and renews its certificate there */
+enum pelago_status pl_announcer_new(struct pl_syncer_host *h, struct pl_error *err);
+void pl_announcer_tick(struct pl_syncer_host *h); /* every second */
+bool pl_announcer_busy(const struct pl_syncer_host *h);
+void pl_announcer_free(struct pl_syncer_host *h);
+
+/* syncer_conns.c */
+enum pelago_status pl_shost_listen(struct pl_syncer_host *h, struct pl_error *err);
+void pl_shost_send(struct pl_syncer_host *h, uint32_t number, const struct pl_msg *msg);
+void pl_shost_close(struct pl_syncer_host *h, const struct pl_sync_effect *fx);
+void pl_shost_deliver(struct pl_syncer_host *h, const struct pl_sync_effect *fx);
+void pl_shost_sweep(struct pl_syncer_host *h);   /* connections that say nothing */
+void pl_shost_dismiss(struct pl_syncer_host *h); /* LEAVING to everybody */
+struct pl_islander *pl_shost_member(struct pl_syncer_host *h, uint64_t identity); /* NULL: not known */
+void pl_visitor_refuse(struct pl_visitor *g, enum pl_reason reason, const char *text);
+void pl_visitor_drop(struct pl_visitor *g); /* frees it; its connection is closed or gone */
+
+/* syncer_values.c */
+struct pl_values *pl_values_new(const struct pl_alloc *alloc, uint64_t count);
+struct pl_values *pl_values_keep(struct pl_values *v);
+void pl_values_drop(struct pl_values *v, const struct pl_alloc *alloc); /* NULL is fine; from any thread */
+/* Large blocks are used again: their pages cost as much as the arithmetic on them. */
+struct pl_values *pl_shost_take_values(struct pl_syncer_host *h, uint64_t count);
+void pl_shost_retire_values(struct pl_syncer_host *h, struct pl_values *v);
+struct pl_shared *pl_shared_new(const struct pl_alloc *alloc, uint64_t len);
+struct pl_shared *pl_shared_keep(struct pl_shared *s);
+void pl_shared_drop(struct pl_shared *s, const struct pl_alloc *alloc);                  /* NULL is fine */
+enum pelago_status pl_shost_values_init(struct pl_syncer_host *h, struct pl_error *err); /* version 0 */
+void pl_shost_values_free(struct pl_syncer_host *h);
+void pl_shost_set_ring(struct pl_syncer_host *h, struct pl_shard_fragment *f, uint64_t version,
+                       struct pl_shared *update); /* takes it */
+void pl_shost_keep(struct pl_syncer_host *h, const struct pl_sync_effect *fx);
+void pl_shost_verify(struct pl_syncer_host *h, const struct pl_sync_effect *fx);
+void pl_shost_discard(struct pl_syncer_host *h, const struct pl_sync_effect *fx);
+struct pl_push_buf *pl_shost_push(struct pl_syncer_host *h, uint32_t learner, uint32_t fragment);
+/* One of the few compressors; NULL: no memory. Given back when the job is done. */
+struct pl_packer *pl_shost_take_packer(struct pl_syncer_host *h);
+void pl_shost_give_packer(struct pl_syncer_host *h, struct pl_packer *p);
+
+/* syncer_merge.c */
+
+/* Everything one merge reads and writes; for a worker, or for replay. */
+struct pl_round_work {
+    const struct pl_layout *layout;
+    const struct pl_settings *settings;
+    const struct pl_alloc *alloc;
+    struct pl_pool *pool; /* NULL: one thread */
+    uint32_t fragment;
+    uint64_t count;
+    uint32_t contributor_count;
+    const uint8_t *const *parts; /* [contributor_count] encoded, checked */
+    const uint64_t *tokens, *steps;
+    const struct pl_values *base;
+    float *delta;             /* [count] gets the merged outer gradient */
+    struct pl_values *result; /* theta, momentum; broadcast by pl_merge_update */
+};
+/* delta from the parts. False: no memory. */
+bool pl_merge_parts(const struct pl_round_work *m);
+/* theta and momentum of result from those of base and delta; finite where all of those are, and not too large. */
+void pl_merge_outer(const struct pl_round_work *m);
+/* broadcast of result = that of base + the decoded update. */
+void pl_merge_apply_update(const struct pl_round_work *m, const uint8_t *encoded);
+
+void pl_shost_merge(struct pl_syncer_host *h, const struct pl_sync_effect *fx);
+void pl_shost_publish(struct pl_syncer_host *h, const struct pl_sync_effect *fx);
+void pl_staged_release(struct pl_syncer_host *h, struct pl_shard_fragment *f);
+void pl_shost_count_tokens(struct pl_syncer_host *h, uint64_t tokens, uint64_t values);
+
+/* syncer_guard.c */
+
+/* Fills norms[slices] of an encoded contribution; scratch holds PL_GUARD_PIECE values. For a worker. */
+enum { PL_GUARD_PIECE = 16384 };
+void pl_guard_norms(const struct pl_layout *l, uint32_t fragment, enum pl_codec codec, const uint8_t *bytes,
+                    float *scratch, double *norms);
+/* Are they believable for so many steps, beside those accepted lately? Then they are remembered. The sentence says why
+ * not. */
+bool pl_guard_norms_ok(struct pl_syncer_host *h, struct pl_shard_fragment *f, uint64_t steps,
+                       const double *norms, struct pl_error *err);
+/* Claims of steps against the time there was for them. */
+void pl_guard_blame(struct pl_syncer_host *h, struct pl_islander *m); /* something of it was not believed */
+bool pl_guard_claims_ok(struct pl_syncer_host *h, struct pl_islander *m, const struct pl_msg *msg,
+                        uint64_t now_ns, struct pl_error *err);
+
+/* syncer_vault.c */
+enum pelago_status pl_vault_new(struct pl_syncer_host *h, struct pl_error *err);
+void pl_vault_store(struct pl_syncer_host *h, const struct pl_sync_effect *fx);
+enum pelago_status pl_vault_flush(struct pl_syncer_host *h,
+                                  struct pl_error *err); /* before the loop runs: stores now, here */
+bool pl_vault_busy(const struct pl_syncer_host *h);
+void pl_vault_free(struct pl_syncer_host *h); /* closes the store; nothing may be under way */
+
+/* What the journal looks like from outside; read on the loop's thread while the writer may be at work. */
+struct pl_vault_view {
+    uint64_t journal_bytes; /* appended in this life */
+    uint64_t records, snapshots, failures;
+    uint64_t waiting;   /* records not yet durable */
+    uint64_t oldest_ns; /* since when the oldest of them waits; 0 none */
+    uint64_t sync_ns;   /* from asking to durable, running average */
+    bool failing;
+};
+void pl_vault_view(const struct pl_syncer_host *h, struct pl_vault_view *out);
+
+#endif

@@ -1,0 +1,384 @@
+/* tests/unit/test_host_door.c - the door from both sides, over real sockets: tokens, certificates, questions. */
+#include "syncer_rig.h"
+
+#include "host/door.h"
+#include "host/door_list.h"
+#include "train/json.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+
+static struct syncer_rig rig;
+
+/* One blocking call of host/door.h, made beside the loop. */
+struct visit {
+    struct pl_token token;
+    enum pl_role role;
+    uint32_t shard;
+    struct pl_credentials own;
+    struct pl_question q;
+    struct pl_buf answer;
+    enum pelago_status status;
+    struct pl_error err;
+    int64_t skew_s;
+};
+
+static void do_enrol(void *user)
+{
+    struct visit *v = user;
+    v->status = pl_door_enrol(&rig.run.alloc, &v->token, v->role, v->shard, 10 * PL_SEC, &v->own, &v->skew_s,
+                              &v->err);
+}
+
+static void do_renew(void *user)
+{
+    struct visit *v = user;
+    v->status = pl_door_renew(&rig.run.alloc, rig.listen, 10 * PL_SEC, &v->own, &v->err);
+}
+
+static void do_ask(void *user)
+{
+    struct visit *v = user;
+    v->answer.len = 0;
+    v->status = pl_door_ask(&rig.run.alloc, rig.listen, &v->own, &v->q, 10 * PL_SEC, &v->answer, &v->err);
+}
+
+static void invite(enum pl_role role, uint64_t uses, uint64_t seconds, struct pl_token *out)
+{
+    char text[PL_TOKEN_TEXT_MAX];
+    struct pl_error err = {.text = ""};
+    if (pl_syncer_host_invite(rig.host, role, uses, seconds, text, &err) != PELAGO_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(pl_token_parse(text, out, &err), PELAGO_OK);
+    assert_string_equal(out->address, rig.listen);
+}
+
+static void open_rig(void)
+{
+    syncer_rig_init(&rig, 1);
+    rig.run.settings.shards = 2;
+    syncer_rig_create(&rig);
+    syncer_rig_start(&rig);
+}
+
+static void expect_refusal(struct visit *v, const char *part)
+{
+    assert_int_equal(v->status, PELAGO_DENIED);
+    if (strstr(v->err.text, part) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", v->err.text, part);
+}
+
+static void a_token_makes_as_many_identities_as_it_says(void **state)
+{
+    (void)state;
+    struct visit v = {.role = PL_ROLE_LEARNER};
+    open_rig();
+    invite(PL_ROLE_LEARNER, 2, 0, &v.token);
+    for (uint64_t i = 1; i <= 2; i++) {
+        syncer_rig_beside(&rig, do_enrol, &v);
+        if (v.status != PELAGO_OK)
+            fail_msg("%s", v.err.text);
+        assert_int_equal(v.own.identity, i);
+        assert_int_equal(v.own.role, PL_ROLE_LEARNER);
+        assert_int_equal(v.own.run_id, rig.run.settings.run_id);
+        assert_true(v.skew_s >= -2 && v.skew_s <= 2);
+        assert_true(pl_pki_seconds_left(&v.own) > 80000 && pl_pki_seconds_left(&v.own) <= 86400);
+    }
+    syncer_rig_beside(&rig, do_enrol, &v);
+    expect_refusal(&v, "used up");
+    assert_true(syncer_rig_logged(&rig, "used up"));
+    assert_int_equal(syncer_rig_count(&rig, "door.identities"), 2);
+    syncer_rig_release(&rig);
+}
+
+/* Identities and uses are counted on disk: a restart gives none twice. */
+static void uses_and_identities_survive_a_restart(void **state)
+{
+    (void)state;
+    struct visit v = {.role = PL_ROLE_LEARNER}, once = {.role = PL_ROLE_LEARNER};
+    open_rig();
+    invite(PL_ROLE_LEARNER, 3, 0, &v.token);
+    invite(PL_ROLE_LEARNER, 1, 0, &once.token);
+    syncer_rig_beside(&rig, do_enrol, &once);
+    assert_int_equal(once.status, PELAGO_OK);
+    for (uint64_t i = 2; i <= 4; i++) {
+        syncer_rig_stop(&rig);
+        syncer_rig_start(&rig);
+        syncer_rig_beside(&rig, do_enrol, &v);
+        assert_int_equal(v.status, PELAGO_OK);
+        assert_int_equal(v.own.identity, i);
+    }
+    syncer_rig_beside(&rig, do_enrol, &once);
+    expect_refusal(&once, "used up");
+    syncer_rig_release(&rig);
+}
+
+static void wrong_expired_and_foreign_tokens_each_have_their_sentence(void **state)
+{
+    (void)state;
+    struct visit v = {.role = PL_ROLE_LEARNER}, shard = {.role = PL_ROLE_LEARNER};
+    open_rig();
+    invite(PL_ROLE_LEARNER, 5, 0, &v.token);
+    v.token.secret[3] ^= 1;
+    syncer_rig_beside(&rig, do_enrol, &v);
+    expect_refusal(&v, "wrong");
+    v.token.secret[3] ^= 1;
+    v.token.number += 100;
+    syncer_rig_beside(&rig, do_enrol, &v);
+    expect_refusal(&v, "no such invitation");
+    v.token.number -= 100;
+    v.token.fingerprint[0] ^= 1; /* another run's syncer: we notice, it does not matter what it says */
+    syncer_rig_beside(&rig, do_enrol, &v);
+    assert_int_not_equal(v.status, PELAGO_OK);
+    v.token.fingerprint[0] ^= 1;
+    invite(PL_ROLE_SHARD, 1, 0, &shard.token);
+    syncer_rig_beside(&rig, do_enrol, &shard);
+    expect_refusal(&shard, "for shards");
+    shard.role = PL_ROLE_SHARD;
+    shard.shard = 2;
+    syncer_rig_beside(&rig, do_enrol, &shard);
+    expect_refusal(&shard, "no such shard");
+    shard.shard = 1;
+    syncer_rig_beside(&rig, do_enrol, &shard);
+    assert_int_equal(shard.status, PELAGO_OK);
+    assert_int_equal(shard.own.shard, 1);
+    syncer_rig_beside(&rig, do_enrol, &v);
+    assert_int_equal(v.status, PELAGO_OK);
+    syncer_rig_release(&rig);
+}
+
+/* Ten wrong tokens from one address, and even a right one has to wait. */
+static void who_guesses_is_slowed_down(void **state)
+{
+    (void)state;
+    struct visit v = {.role = PL_ROLE_LEARNER};
+    open_rig();
+    invite(PL_ROLE_LEARNER, 5, 0, &v.token);
+    for (int i = 0; i < PL_DOOR_FAILURES_MAX; i++) {
+        v.token.secret[0]++;
+        syncer_rig_beside(&rig, do_enrol, &v);
+        expect_refusal(&v, "wrong");
+    }
+    v.token.secret[0] = (uint8_t)(v.token.secret[0] - PL_DOOR_FAILURES_MAX);
+    syncer_rig_beside(&rig, do_enrol, &v);
+    expect_refusal(&v, "try again in a minute");
+    assert_int_equal(syncer_rig_count(&rig, "door.enrolled"), 0);
+    syncer_rig_release(&rig);
+}
+
+static void a_certificate_is_renewed_by_whoever_holds_it(void **state)
+{
+    (void)state;
+    struct visit v = {.role = PL_ROLE_LEARNER}, nobody = {.role = PL_ROLE_LEARNER};
+    open_rig();
+    invite(PL_ROLE_LEARNER, 1, 0, &v.token);
+    syncer_rig_beside(&rig, do_enrol, &v);
+    assert_int_equal(v.status, PELAGO_OK);
+    struct pl_credentials before = v.own;
+    syncer_rig_beside(&rig, do_renew, &v);
+    assert_int_equal(v.status, PELAGO_OK);
+    assert_int_equal(v.own.identity, before.identity);
+    assert_memory_equal(v.own.key, before.key, before.key_len);
+    nobody.own = before;
+    nobody.own.certificate_len = 0;
+    syncer_rig_beside(&rig, do_renew, &nobody);
+    expect_refusal(&nobody, "without one, enrol");
+    syncer_rig_release(&rig);
+}
+
+static void ask(struct visit *v, enum pl_ask what)
+{
+    v->q.what = what;
+    syncer_rig_beside(&rig, do_ask, v);
+}
+
+static bool answered(const struct visit *v, const char *part)
+{
+    return v->status == PELAGO_OK && memmem(v->answer.data, v->answer.len, part, strlen(part)) != NULL;
+}
+
+static bool is_finished(struct syncer_rig *r)
+{
+    return r->finished;
+}
+
+static void questions_are_answered_by_role(void **state)
+{
+    (void)state;
+    struct visit learner = {.role = PL_ROLE_LEARNER}, operator= {.role = PL_ROLE_OPERATOR},
+                 shard = {.role = PL_ROLE_SHARD, .shard = 1}, made = {.role = PL_ROLE_LEARNER};
+    struct visit *all[] = {&learner, &operator, & shard };
+    open_rig();
+    for (size_t i = 0; i < 3; i++) {
+        pl_buf_init(&all[i]->answer, &rig.run.alloc, 1 << 24);
+        invite(all[i]->role, 1, 0, &all[i]->token);
+        syncer_rig_beside(&rig, do_enrol, all[i]);
+        assert_int_equal(all[i]->status, PELAGO_OK);
+        ask(all[i], PL_ASK_SETTINGS);
+        assert_true(answered(all[i], "\"run_id\""));
+        ask(all[i], PL_ASK_TOKENIZER);
+        assert_true(answered(all[i], "{\"tokenizer\": true}"));
+        ask(all[i], PL_ASK_STATUS);
+        assert_true(answered(all[i], "\"fragments\""));
+        all[i]->q.what = (enum pl_ask)99;
+        syncer_rig_beside(&rig, do_ask, all[i]);
+        expect_refusal(all[i], "not known");
+    }
+    ask(&learner, PL_ASK_INVITE);
+    expect_refusal(&learner, "only an operator");
+    ask(&learner, PL_ASK_FINISH);
+    expect_refusal(&learner, "only an operator");
+    learner.q.text = "10.0.0.1:7441";
+    ask(&learner, PL_ASK_ANNOUNCE);
+    expect_refusal(&learner, "only a shard");
+    shard.q.text = "10.0.0.1:7441";
+    ask(&shard, PL_ASK_ANNOUNCE);
+    assert_int_equal(shard.status, PELAGO_OK);
+    learner.q.text = NULL;
+    ask(&learner, PL_ASK_ADDRESSES);
+    assert_true(answered(&learner, rig.listen) && answered(&learner, "10.0.0.1:7441"));
+    operator.q =(struct pl_question){.uses = 1, .role = PL_ROLE_LEARNER};
+    ask(&operator, PL_ASK_INVITE);
+    char text[PL_TOKEN_TEXT_MAX] = "";
+    memcpy(text, operator.answer.data, operator.answer.len);
+    assert_int_equal(pl_token_parse(text, &made.token, NULL), PELAGO_OK);
+    syncer_rig_beside(&rig, do_enrol, &made);
+    assert_int_equal(made.status, PELAGO_OK);
+    ask(&operator, PL_ASK_FINISH);
+    assert_int_equal(operator.status, PELAGO_OK);
+    syncer_rig_until(&rig, is_finished);
+    for (size_t i = 0; i < 3; i++)
+        pl_buf_release(&all[i]->answer);
+    syncer_rig_release(&rig);
+}
+
+/* An operator ends the run with learners in it: what they have done is merged. */
+static void an_operator_ends_the_run(void **state)
+{
+    (void)state;
+    struct visit operator= {.role = PL_ROLE_OPERATOR};
+    syncer_rig_init(&rig, 2);
+    syncer_rig_create(&rig);
+    syncer_rig_start(&rig);
+    syncer_rig_island(&rig, 1);
+    syncer_rig_island(&rig, 2);
+    syncer_rig_reach(&rig, 2);
+    pl_buf_init(&operator.answer, &rig.run.alloc, 1 << 20);
+    invite(PL_ROLE_OPERATOR, 1, 0, &operator.token);
+    syncer_rig_beside(&rig, do_enrol, &operator);
+    ask(&operator, PL_ASK_FINISH);
+    assert_int_equal(operator.status, PELAGO_OK);
+    syncer_rig_until(&rig, is_finished);
+    assert_true(rig.islands[0].done && rig.islands[1].done);
+    pl_buf_release(&operator.answer);
+    syncer_rig_release(&rig);
+}
+
+/* ---- the list alone ---- */
+
+static void the_list_knows_used_expired_and_wrong(void **state)
+{
+    (void)state;
+    struct pl_alloc alloc = pl_alloc_system();
+    struct pl_invitations l;
+    struct pl_invitation *inv;
+    struct pl_error err;
+    uint8_t secret[PL_SECRET_BYTES] = {1, 2, 3}, other[PL_SECRET_BYTES] = {1, 2, 4};
+    uint64_t number, second;
+    pl_invitations_init(&l, &alloc);
+    assert_int_equal(pl_invitations_add(&l, PL_ROLE_LEARNER, 1, 1000, secret, 500, &number, &err), PELAGO_OK);
+    assert_int_equal(pl_invitations_add(&l, PL_ROLE_OPERATOR, 2, 0, other, 500, &second, &err), PELAGO_OK);
+    assert_int_not_equal(number, second);
+    assert_non_null(strstr(pl_invitations_match(&l, number, other, 500, &inv), "wrong"));
+    assert_non_null(strstr(pl_invitations_match(&l, 99, secret, 500, &inv), "no such"));
+    assert_non_null(strstr(pl_invitations_match(&l, number, secret, 1000, &inv), "expired"));
+    assert_null(pl_invitations_match(&l, number, secret, 999, &inv));
+    assert_int_equal(pl_invitations_use(&l, inv), 1);
+    assert_non_null(strstr(pl_invitations_match(&l, number, secret, 999, &inv), "used up"));
+    assert_null(pl_invitations_match(&l, second, other, UINT64_MAX, &inv));
+    pl_invitations_release(&l);
+}
+
+/* As many as fit; then those that are over make room, and open ones never do. */
+static void the_list_is_bounded(void **state)
+{
+    (void)state;
+    struct pl_alloc alloc = pl_alloc_system();
+    struct pl_invitations l;
+    struct pl_error err;
+    uint8_t secret[PL_SECRET_BYTES] = {0};
+    uint64_t number;
+    pl_invitations_init(&l, &alloc);
+    for (uint32_t i = 0; i < PL_INVITATIONS_MAX; i++)
+        assert_int_equal(
+            pl_invitations_add(&l, PL_ROLE_LEARNER, 1, i == 7 ? 10 : 0, secret, 5, &number, &err), PELAGO_OK);
+    assert_int_equal(pl_invitations_add(&l, PL_ROLE_LEARNER, 1, 0, secret, 5, &number, &err), PELAGO_LIMIT);
+    assert_int_equal(pl_invitations_add(&l, PL_ROLE_LEARNER, 1, 0, secret, 10, &number, &err), PELAGO_OK);
+    assert_int_equal(l.count, PL_INVITATIONS_MAX);
+    assert_int_equal(number, PL_INVITATIONS_MAX + 1);
+    pl_invitations_release(&l);
+}
+
+static void the_list_comes_back_from_its_file_and_damage_is_refused(void **state)
+{
+    (void)state;
+    static const char *const damaged[] = {
+        "{}",
+        "[]",
+        "not json",
+        "{\"format\": 2, \"next_identity\": 1, \"next_number\": 1, \"invitations\": []}",
+        "{\"format\": 1, \"next_identity\": 0, \"next_number\": 1, \"invitations\": []}",
+        "{\"format\": 1, \"next_identity\": 1, \"next_number\": 1, \"invitations\": [3]}",
+        "{\"format\": 1, \"next_identity\": 1, \"next_number\": 1, \"invitations\": [{\"number\": 1, "
+        "\"secret_sha256\": \"00\", \"role\": 1, \"uses_left\": 1, \"expires_s\": 0}]}"};
+    struct pl_alloc alloc = pl_alloc_system();
+    struct pl_invitations l, back;
+    struct pl_posix_dir *dir;
+    struct tempdir temp;
+    struct pl_invitation *inv;
+    struct pl_error err;
+    uint8_t secret[PL_SECRET_BYTES] = {9, 8, 7};
+    uint64_t number;
+    tempdir_init(&temp);
+    assert_int_equal(pl_posix_dir_open(&dir, &alloc, temp.path, PL_POSIX_DIR_EXISTING, &err), PELAGO_OK);
+    pl_invitations_init(&l, &alloc);
+    l.next_identity = 41;
+    assert_int_equal(pl_invitations_add(&l, PL_ROLE_SHARD, 3, 77, secret, 5, &number, &err), PELAGO_OK);
+    assert_int_equal(pl_invitations_save(&l, dir, &alloc, &err), PELAGO_OK);
+    assert_int_equal(pl_invitations_load(&back, dir, &alloc, &err), PELAGO_OK);
+    assert_null(pl_invitations_match(&back, number, secret, 76, &inv));
+    assert_true(inv->role == PL_ROLE_SHARD && inv->uses_left == 3 && inv->expires_s == 77);
+    assert_int_equal(pl_invitations_use(&back, inv), 41);
+    pl_invitations_release(&l);
+    pl_invitations_release(&back);
+    for (size_t i = 0; i < sizeof damaged / sizeof damaged[0]; i++) {
+        tempdir_put(&temp, "invitations.json", damaged[i], strlen(damaged[i]));
+        assert_int_equal(pl_invitations_load(&back, dir, &alloc, &err), PELAGO_CORRUPT);
+    }
+    pl_posix_dir_close(dir);
+    tempdir_release(&temp);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_token_makes_as_many_identities_as_it_says),
+        cmocka_unit_test(uses_and_identities_survive_a_restart),
+        cmocka_unit_test(wrong_expired_and_foreign_tokens_each_have_their_sentence),
+        cmocka_unit_test(who_guesses_is_slowed_down),
+        cmocka_unit_test(a_certificate_is_renewed_by_whoever_holds_it),
+        cmocka_unit_test(questions_are_answered_by_role),
+        cmocka_unit_test(an_operator_ends_the_run),
+        cmocka_unit_test(the_list_knows_used_expired_and_wrong),
+        cmocka_unit_test(the_list_is_bounded),
+        cmocka_unit_test(the_list_comes_back_from_its_file_and_damage_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
