@@ -1,14 +1,17 @@
 /* host/learner_host.h - one learner on a real machine: core/learner with sockets, a trainer and a folder.
  *
- *   learner_host.c     events in, effects out, connections
+ *   learner_host.c     events in, effects out; the end
+ *   learner_start.c    folder, identity, settings, data, trainer
+ *   learner_link.c     connections and pushes; learner_door.c certificate and addresses
  *   learner_values.c   fragments: copy, encode, decode, apply
  *   learner_trainer.c  the trainer's thread: steps that never wait
- *   learner_save.c     its own checkpoint
+ *   learner_keep.c     its own checkpoint: when and of what; learner_save.c the file
+ *   learner_line.c     figures, a line every ten seconds
  *
- * Two threads matter. The trainer's runs steps; between it and the loop's thread there are only atomics and rings, so
- * neither ever waits for the other. Parameters stand still while forward and backward run: that is when workers copy
- * fragments, guarded by a sequence number; a copy that the optimizer overtook is taken again. New values are added at
- * the beginning of the optimizer phase, which packs all weights anyway.
+ * Two threads matter. The trainer's runs steps; between it and the loop's thread there are only atomics and
+ * rings, so neither ever waits for the other. Parameters stand still while forward and backward run: that is
+ * when workers copy fragments, guarded by a sequence number; a copy that the optimizer overtook is taken
+ * again. New values are added at the beginning of the optimizer phase, which packs all weights anyway.
  */
 #ifndef PL_HOST_LEARNER_HOST_H
 #define PL_HOST_LEARNER_HOST_H
@@ -41,7 +44,8 @@ struct pl_learner_host_options {
 /* Enrols where needed, gets settings and tokenizer (blocking, with patience), builds the trainer, begins. */
 enum pelago_status pl_learner_host_start(struct pl_learner_host **out,
                                          const struct pl_learner_host_options *o, struct pl_error *err);
-/* SIGTERM: stop after the step under way, push nothing more, save, say goodbye; done() within a second or so. */
+/* SIGTERM: stop after the step under way, push nothing more, save, say goodbye; done() within a second or so.
+ * */
 void pl_learner_host_quit(struct pl_learner_host *h);
 void pl_learner_host_free(struct pl_learner_host *h); /* after done(); NULL is fine */
 
@@ -51,7 +55,8 @@ struct pl_learner_host_view {
     double loss;
     uint64_t step_ns;         /* running average */
     uint64_t steps_timed;     /* in the next four */
-    uint64_t blocked_ns;      /* all time the trainer's thread spent in this module, but for pacing */
+    uint64_t blocked_ns;      /* in this module, but for pacing and for what others took who were given the
+                                 processor meanwhile; learner.jsonl has it with that, too */
     uint64_t blocked_max_ns;  /* the longest of one step */
     uint64_t blocked_p999_ns; /* 99.9% of steps had less */
     uint64_t trained_ns;      /* since the first step */

@@ -1,0 +1,443 @@
+/* host/learner_start.c - what a learner needs before its first event: a folder, an identity, the run's
+ * settings, data, a trainer. Everything that can be wrong is said here, in one sentence.
+ *
+ * The run's settings never change, so what the folder has is not asked for again: a learner that comes back
+ * starts to train before it has reached anybody.
+ */
+#include "host/learner_host_int.h"
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "host/door.h"
+#include "os/clock.h"
+#include "wire/chunk.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PATIENCE_NS (60 * PL_SEC) /* for a syncer that is about to start, or starts again */
+#define TRY_NS (10 * PL_SEC)      /* of one attempt */
+enum { PAUSE_MS = 200 };
+
+/* ---- the folder and who we are ---- */
+
+static enum pelago_status open_folder(struct pl_learner_host *h, struct pl_error *err)
+{
+    const char *path = h->o.folder;
+    if (strlen(path) >= sizeof h->folder)
+        return pl_fail(err, PELAGO_INVALID, "the folder's name is too long");
+    memcpy(h->folder, path, strlen(path) + 1);
+    PL_TRY(pl_posix_dir_open(&h->dir, &h->alloc, path, PL_POSIX_DIR_CREATE, err));
+    PL_TRY(pl_posix_dir_lock(h->dir, path, err));
+    return pl_posix_dir_open(&h->disk, &h->alloc, path, PL_POSIX_DIR_EXISTING, err);
+}
+
+static void pause_ms(unsigned ms)
+{
+    struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+    (void)nanosleep(&t, NULL);
+}
+
+/* Whether another attempt makes sense; waits a little if so, and says once why. */
+static bool again(struct pl_learner_host *h, enum pelago_status st, const struct pl_error *err,
+                  uint64_t begin_ns, uint32_t *tries)
+{
+    if (st != PELAGO_UNREACHABLE || pl_clock_ns() - begin_ns > PATIENCE_NS)
+        return false;
+    if ((*tries)++ == 0)
+        pl_lhost_log(h, "%s; trying for a minute", err->text);
+    pause_ms(PAUSE_MS);
+    return true;
+}
+
+static enum pelago_status save_address(struct pl_learner_host *h, struct pl_error *err)
+{
+    return pl_home_write(h->dir, "address", (struct pl_bytes){h->address, strlen(h->address)}, false, err);
+}
+
+static enum pelago_status enrol(struct pl_learner_host *h, const struct pl_token *token, struct pl_error *err)
+{
+    uint64_t begin = pl_clock_ns();
+    uint32_t tries = 0;
+    int64_t skew_s = 0;
+    enum pelago_status st;
+    do
+        st = pl_door_enrol(&h->alloc, token, PL_ROLE_LEARNER, 0, TRY_NS, &h->own, &skew_s, err);
+    while (st != PELAGO_OK && again(h, st, err, begin, &tries));
+    if (st != PELAGO_OK)
+        return st;
+    PL_TRY(pl_home_save_credentials(h->dir, "credentials", &h->own, err));
+    PL_TRY(save_address(h, err));
+    pl_lhost_log(h, "enrolled as learner %lu", h->own.identity);
+    if (llabs((long long)skew_s) > 60)
+        pl_lhost_log(h, "this machine's clock is %lu seconds %s the syncer's; it does not matter here",
+                     (uint64_t)llabs((long long)skew_s), skew_s > 0 ? "ahead of" : "behind");
+    return PELAGO_OK;
+}
+
+static enum pelago_status read_address(struct pl_learner_host *h, struct pl_error *err)
+{
+    struct pl_buf text;
+    pl_buf_init(&text, &h->alloc, sizeof h->address - 1);
+    enum pelago_status st = pl_home_read(h->dir, "address", &text, err);
+    if (st == PELAGO_OK) {
+        memcpy(h->address, text.data, text.len);
+        h->address[text.len] = '\0';
+        h->address[strcspn(h->address, "\r\n")] = '\0';
+    }
+    pl_buf_release(&text);
+    if (st == PELAGO_NOTFOUND)
+        return pl_fail(err, st, "%s does not say where the syncer is: start once with --join TOKEN",
+                       h->folder);
+    return st;
+}
+
+/* Credentials of the folder, or new ones by token. */
+static enum pelago_status become_somebody(struct pl_learner_host *h, struct pl_error *err)
+{
+    struct pl_token token;
+    if (h->o.token != NULL) {
+        PL_TRY(pl_token_parse(h->o.token, &token, err));
+        size_t len = strlen(token.address);
+        pl_assert(len < sizeof h->address);
+        memcpy(h->address, token.address, len + 1);
+    }
+    enum pelago_status st = pl_home_load_credentials(h->dir, "credentials", &h->alloc, &h->own, err);
+    if (st == PELAGO_NOTFOUND && h->o.token == NULL)
+        return pl_fail(err, st,
+                       "%s holds no learner yet: --join TOKEN makes one (pelago invite prints a token)",
+                       h->folder);
+    if (st == PELAGO_NOTFOUND)
+        return enrol(h, &token, err);
+    if (st != PELAGO_OK)
+        return st;
+    if (h->own.role != PL_ROLE_LEARNER)
+        return pl_fail(err, PELAGO_INVALID, "%s belongs to a syncer or an operator, not to a learner",
+                       h->folder);
+    if (h->o.token == NULL)
+        return read_address(h, err);
+    if (memcmp(token.fingerprint, h->own.fingerprint, sizeof token.fingerprint) != 0)
+        return pl_fail(err, PELAGO_INVALID,
+                       "%s belongs to a learner of another run than the token's: choose another folder",
+                       h->folder);
+    return save_address(h, err); /* it may have moved; the token is not used up */
+}
+
+/* ---- settings and tokenizer ---- */
+
+static enum pelago_status ask(struct pl_learner_host *h, enum pl_ask what, struct pl_buf *out,
+                              struct pl_error *err)
+{
+    const struct pl_question q = {.what = what};
+    uint64_t begin = pl_clock_ns();
+    uint32_t tries = 0;
+    enum pelago_status st;
+    do {
+        out->len = 0;
+        st = pl_door_ask(&h->alloc, h->address, &h->own, &q, TRY_NS, out, err);
+    } while (st != PELAGO_OK && again(h, st, err, begin, &tries));
+    return st;
+}
+
+static enum pelago_status get_settings(struct pl_learner_host *h, struct pl_error *err)
+{
+    struct pl_buf text;
+    enum pelago_status st = pl_home_load_settings(h->dir, &h->alloc, &h->settings, NULL, err);
+    if (st != PELAGO_NOTFOUND)
+        return st;
+    pl_buf_init(&text, &h->alloc, PL_CHUNK_BYTES_MAX);
+    st = ask(h, PL_ASK_SETTINGS, &text, err);
+    if (st == PELAGO_OK)
+        st = pl_settings_parse((const char *)text.data, text.len, &h->settings, err);
+    if (st == PELAGO_OK)
+        st = pl_home_write(h->dir, "settings.json", (struct pl_bytes){text.data, text.len}, false, err);
+    pl_buf_release(&text);
+    return st;
+}
+
+static enum pelago_status get_tokenizer(struct pl_learner_host *h, struct pl_error *err)
+{
+    if (h->settings.tokenizer_digest == 0)
+        return PELAGO_OK;
+    enum pelago_status st = pl_home_read(h->dir, "tokenizer.json", &h->tokenizer, err);
+    if (st == PELAGO_OK && pl_hash64(h->tokenizer.data, h->tokenizer.len, 0) == h->settings.tokenizer_digest)
+        return PELAGO_OK;
+    if (st != PELAGO_OK && st != PELAGO_NOTFOUND)
+        return st;
+    PL_TRY(ask(h, PL_ASK_TOKENIZER, &h->tokenizer, err));
+    if (pl_hash64(h->tokenizer.data, h->tokenizer.len, 0) != h->settings.tokenizer_digest)
+        return pl_fail(err, PELAGO_CORRUPT, "the syncer's tokenizer is not the one its settings name");
+    return pl_home_write(h->dir, "tokenizer.json", (struct pl_bytes){h->tokenizer.data, h->tokenizer.len},
+                         false, err);
+}
+
+/* ---- data and trainer ---- */
+
+/* The same stretch of the data as everybody else's: what the run keeps back for validation is kept back here
+ * too. Where it validates on a file of its own nothing is; that file need not be on this machine, so the data
+ * itself stands for it. */
+static const char *valid_of(const struct pl_settings *s, const char *data)
+{
+    if (s->valid[0] == '\0' || strcmp(data, PL_DATASET_TALES) == 0)
+        return NULL;
+    return access(s->valid, R_OK) == 0 ? s->valid : data;
+}
+
+static enum pelago_status open_data(struct pl_learner_host *h, struct pl_error *err)
+{
+    const struct pl_settings *s = &h->settings;
+    const char *data = h->o.local_data != NULL ? h->o.local_data : h->o.data != NULL ? h->o.data : s->data;
+    struct pl_dataset_options o = {.data = data,
+                                   .valid = valid_of(s, data),
+                                   .json = {h->tokenizer.data, h->tokenizer.len},
+                                   .vocab = s->trainer.config.vocab,
+                                   .valid_tokens = s->eval_tokens,
+                                   .seed = s->trainer.seed,
+                                   .threads = h->o.threads};
+    PL_TRY(pl_dataset_open(&h->data, &h->alloc, &o, err));
+    if (h->data->vocab > s->trainer.config.vocab)
+        return pl_fail(
+            err, PELAGO_INVALID,
+            "the tokens of %s go up to %u, the run's vocabulary has %u: it was made with another tokenizer",
+            data, h->data->vocab, s->trainer.config.vocab);
+    PL_TRY(pl_batches_init(&h->batches, &h->alloc, &h->data->train, s->trainer.seq, s->trainer.seed, err));
+    h->has_batches = true;
+    return PELAGO_OK;
+}
+
+static enum pelago_status build_trainer(struct pl_learner_host *h, struct pl_error *err)
+{
+    struct pl_trainer_options o = h->settings.trainer;
+    o.backend = h->o.backend;
+    o.threads = h->o.threads;
+    PL_TRY(open_data(h, err));
+    PL_TRY(pl_trainer_new(&h->trainer, &h->alloc, &o, err));
+    pl_assert(h->trainer->model->tensors.floats == h->layout.tensors.floats);
+    pl_layout_origin(&h->layout, h->settings.trainer.seed, h->trainer->model->params);
+    return PELAGO_OK;
+}
+
+static enum pelago_status build_stub(struct pl_learner_host *h, struct pl_error *err)
+{
+    h->stub_theta = pl_alloc_zero(&h->alloc, h->layout.tensors.floats, sizeof(float));
+    if (h->stub_theta == NULL)
+        return pl_fail(err, PELAGO_NOMEM, "there is no memory for the model");
+    pl_layout_origin(&h->layout, h->settings.trainer.seed, h->stub_theta);
+    return PELAGO_OK;
+}
+
+static void on_bell(void *user)
+{
+    struct pl_learner_host *h = user;
+    (void)uv_async_send(&h->bell);
+}
+
+static enum pelago_status build_thread(struct pl_learner_host *h, struct pl_error *err)
+{
+    const struct pl_settings *s = &h->settings;
+    struct pl_ltrainer_options o = {.alloc = &h->alloc,
+                                    .layout = &h->layout,
+                                    .trainer = h->trainer,
+                                    .theta = h->stub_theta,
+                                    .seq = s->trainer.seq,
+                                    .unit_sequences = s->unit_sequences,
+                                    .step_tokens = h->step_tokens,
+                                    .own_sequence = h->own_sequence,
+                                    .pace_ns = h->o.pace_ns,
+                                    .speed = h->o.speed,
+                                    .bell = on_bell,
+                                    .user = h};
+    if (h->has_batches)
+        o.source = pl_batches_sequences(&h->batches);
+    h->has_lt = pl_ltrainer_init(&h->lt, &o);
+    return h->has_lt ? PELAGO_OK : pl_fail(err, PELAGO_NOMEM, "there is no memory for the trainer's thread");
+}
+
+/* ---- the rest ---- */
+
+/* Version 0 as anchors, with its digests. */
+static enum pelago_status build_fragments(struct pl_learner_host *h, struct pl_error *err)
+{
+    uint32_t count = h->layout.fragment_count;
+    const float *theta = h->trainer != NULL ? h->trainer->model->params : h->stub_theta;
+    h->fragments = pl_alloc_zero(&h->alloc, count, sizeof *h->fragments);
+    h->origin_digests = pl_alloc_zero(&h->alloc, count, sizeof *h->origin_digests);
+    for (uint32_t i = 0; h->fragments != NULL && h->origin_digests != NULL && i < count; i++) {
+        struct pl_vec *v = pl_vec_new(h, h->layout.fragments[i].values);
+        h->fragments[i].anchor = v;
+        if (v == NULL)
+            break;
+        pl_layout_gather(&h->layout, i, theta, v->at);
+        h->origin_digests[i] = pl_values_digest(v->at, v->count);
+    }
+    if (h->fragments == NULL || h->origin_digests == NULL || h->fragments[count - 1].anchor == NULL)
+        return pl_fail(err, PELAGO_NOMEM, "there is no memory for the model's anchors");
+    return PELAGO_OK;
+}
+
+/* The largest frame of a bulk connection: a chunk of the longest update there can be, or the list of partial
+ * pushes. */
+static uint32_t bulk_frame_max(const struct pl_learner_host *h)
+{
+    uint64_t longest = 1;
+    const struct pl_array *fragments = &h->manifest.msg.fragments;
+    for (uint32_t i = 0; i < fragments->count; i++) {
+        struct pl_item_fragment item = pl_item_fragment_at(fragments, i);
+        longest = pl_max64(longest, item.full_bytes + item.full_bytes / 16 + 4096);
+        longest = pl_max64(longest, PL_RING_MAX * item.update_bytes_max);
+    }
+    uint32_t chunk = pl_chunk_bytes(pl_min64(longest, PL_TRANSFER_BYTES_MAX)) + 64;
+    return pl_max32(chunk, PL_MSG_ATTACHED_BYTES_MAX);
+}
+
+static enum pelago_status build_links(struct pl_learner_host *h, struct pl_error *err)
+{
+    uint32_t frame_max[2] = {PL_MSG_MANIFEST_BYTES_MAX, bulk_frame_max(h)};
+    h->shards = pl_alloc_zero(&h->alloc, h->settings.shards, sizeof *h->shards);
+    if (h->shards == NULL || !pl_lhost_door_init(h))
+        return pl_fail(err, PELAGO_NOMEM, "there is no memory for connections");
+    for (uint32_t j = 0; j < 2; j++)
+        h->net[j] = (struct pl_net_options){
+            .loop = h->o.loop, .alloc = h->o.alloc, .own = &h->own, .frame_max = frame_max[j]};
+    h->bucket = (struct pl_bucket){.bytes_per_s = h->o.up_bytes_per_s};
+    for (uint32_t i = 0; i < h->settings.shards; i++) {
+        struct pl_lshard *s = &h->shards[i];
+        s->links[0] = (struct pl_llink){.h = h, .shard = i, .link = PL_LINK_CONTROL};
+        s->links[1] = (struct pl_llink){.h = h, .shard = i, .link = PL_LINK_BULK};
+        s->queue = pl_alloc_zero(&h->alloc, h->layout.fragment_count, sizeof *s->queue);
+        if (s->queue == NULL)
+            return pl_fail(err, PELAGO_NOMEM, "there is no memory for connections");
+    }
+    memcpy(h->shards[0].address, h->address, sizeof h->shards[0].address);
+    return PELAGO_OK;
+}
+
+static struct pl_learn_options core_options(const struct pl_learner_host *h)
+{
+    return (struct pl_learn_options){.fragments_max = h->layout.fragment_count,
+                                     .local_data = h->o.local_data != NULL};
+}
+
+static void init_core(struct pl_learner_host *h)
+{
+    struct pl_learn_options o = core_options(h);
+    pl_random(&o.nonce, sizeof o.nonce);
+    pl_random(&o.seed, sizeof o.seed);
+    h->core = pl_learner_init(h->memory, h->memory_bytes, &o);
+}
+
+static enum pelago_status build_core(struct pl_learner_host *h, struct pl_error *err)
+{
+    struct pl_learn_options o = core_options(h);
+    h->memory_bytes = pl_learner_bytes(&o);
+    h->memory = pl_alloc_zero(&h->alloc, 1, h->memory_bytes);
+    h->fxs.max = pl_learner_effects_max(&o);
+    h->fxs.fx = pl_alloc_zero(&h->alloc, h->fxs.max, sizeof *h->fxs.fx);
+    h->packer_up = pl_packer_new(&h->alloc);
+    h->packer_down = pl_packer_new(&h->alloc);
+    h->keep.there = pl_alloc_zero(&h->alloc, h->layout.fragment_count, sizeof *h->keep.there);
+    if (h->memory == NULL || h->fxs.fx == NULL || h->keep.there == NULL || h->packer_up == NULL ||
+        h->packer_down == NULL)
+        return pl_fail(err, PELAGO_NOMEM, "there is no memory for a learner");
+    init_core(h);
+    return PELAGO_OK;
+}
+
+void pl_lhost_begin_anew(struct pl_learner_host *h)
+{
+    struct pl_inner *inner = &h->trainer->inner;
+    pl_layout_origin(&h->layout, h->settings.trainer.seed, h->trainer->model->params);
+    for (uint32_t i = 0; i < h->layout.fragment_count; i++)
+        pl_layout_gather(&h->layout, i, h->trainer->model->params, h->fragments[i].anchor->at);
+    for (uint32_t i = 0; i < h->layout.tensors.count; i++) {
+        const struct pl_tensor *t = &h->layout.tensors.at[i];
+        size_t bytes = (size_t)t->rows * t->cols * sizeof(float);
+        memset(pl_inner_m(inner, i), 0, bytes);
+        if (pl_inner_v(inner, i) != NULL)
+            memset(pl_inner_v(inner, i), 0, bytes);
+    }
+    init_core(h);
+}
+
+static enum pelago_status check_settings(const struct pl_learner_host *h, struct pl_error *err)
+{
+    if (h->settings.run_id != h->own.run_id)
+        return pl_fail(err, PELAGO_INVALID, "the settings in %s are of run %lx, the credentials of run %lx",
+                       h->folder, h->settings.run_id, h->own.run_id);
+    if (h->settings.algorithm != PL_ALGORITHM_DECOUPLED)
+        return pl_fail(err, PELAGO_UNSUPPORTED, "this run's algorithm is %s, this learner's is decoupled",
+                       pl_algorithm_name(h->settings.algorithm));
+    return PELAGO_OK;
+}
+
+enum pelago_status pl_lhost_prepare(struct pl_learner_host *h, struct pl_error *err)
+{
+    pl_buf_init(&h->tokenizer, &h->alloc, PL_TOKENIZER_BYTES_MAX);
+    pl_buf_init(&h->keep.core, &h->alloc, PL_CHUNK_BYTES_MAX);
+    pl_work_queue_init(&h->encoding, h->o.loop);
+    pl_work_queue_init(&h->decoding, h->o.loop);
+    pl_work_queue_init(&h->disking, h->o.loop);
+    PL_TRY(open_folder(h, err));
+    PL_TRY(become_somebody(h, err));
+    PL_TRY(get_settings(h, err));
+    PL_TRY(check_settings(h, err));
+    PL_TRY(pl_layout_init(&h->layout, &h->alloc, &h->settings, err));
+    PL_TRY(pl_layout_manifest(&h->layout, &h->settings, &h->manifest, err));
+    h->step_tokens = pl_trainer_options_tokens(&h->settings.trainer);
+    h->own_sequence = pl_ltrainer_own_range(h->own.identity, h->settings.trainer.seq);
+    if (h->o.stub_step_ns > 0) {
+        PL_TRY(build_stub(h, err));
+    } else {
+        PL_TRY(get_tokenizer(h, err));
+        PL_TRY(build_trainer(h, err));
+    }
+    PL_TRY(build_fragments(h, err));
+    PL_TRY(build_core(h, err));
+    PL_TRY(build_links(h, err));
+    if (h->trainer != NULL)
+        PL_TRY(pl_lhost_restore(h, err));
+    h->base_steps = pl_learner_steps(h->core);
+    h->base_tokens = pl_learner_tokens(h->core);
+    h->keep.h = h;
+    h->keep.last_ns = h->line_ns = pl_clock_ns();
+    return build_thread(h, err);
+}
+
+static void release_tables(struct pl_learner_host *h)
+{
+    for (uint32_t i = 0; h->shards != NULL && i < h->settings.shards; i++)
+        pl_alloc_free(&h->alloc, h->shards[i].queue, h->layout.fragment_count * sizeof *h->shards[i].queue);
+    pl_alloc_free(&h->alloc, h->shards, h->settings.shards * sizeof *h->shards);
+    pl_alloc_free(&h->alloc, h->fragments, h->layout.fragment_count * sizeof *h->fragments);
+    pl_alloc_free(&h->alloc, h->origin_digests, h->layout.fragment_count * sizeof *h->origin_digests);
+    pl_alloc_free(&h->alloc, h->keep.there, h->layout.fragment_count * sizeof *h->keep.there);
+    pl_alloc_free(&h->alloc, h->memory, h->memory_bytes);
+    pl_alloc_free(&h->alloc, h->fxs.fx, h->fxs.max * sizeof *h->fxs.fx);
+    pl_alloc_free(&h->alloc, h->stub_theta, (size_t)h->layout.tensors.floats * sizeof(float));
+}
+
+void pl_lhost_release(struct pl_learner_host *h)
+{
+    struct pl_alloc alloc = h->alloc;
+    if (h->has_lt)
+        pl_ltrainer_release(&h->lt);
+    pl_lhost_values_release(h);
+    pl_lhost_door_release(h);
+    release_tables(h);
+    pl_packer_free(h->packer_up);
+    pl_packer_free(h->packer_down);
+    if (h->has_batches)
+        pl_batches_release(&h->batches);
+    pl_trainer_free(h->trainer);
+    pl_dataset_close(h->data);
+    pl_manifest_release(&h->manifest, &h->alloc);
+    pl_layout_release(&h->layout);
+    pl_buf_release(&h->tokenizer);
+    pl_buf_release(&h->keep.core);
+    pl_posix_dir_close(h->disk);
+    pl_posix_dir_close(h->dir);
+    memset(&h->own, 0, sizeof h->own);
+    pl_alloc_free(&alloc, h, sizeof *h);
+}
