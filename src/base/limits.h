@@ -36,6 +36,7 @@ enum {
     PL_PASS_TOKENS_MAX = 1 << 24, /* tokens of one pass */
 };
 
+#define PL_REDUCE_BYTES_MAX (1u << 20) /* a bucket of a synchronous run, encoded */
 #define PL_CHUNK_BYTES_MIN (16u << 10) /* smaller transfers go as one chunk */
 #define PL_CHUNK_BYTES_MAX (64u << 20) /* the largest DATA payload */
 #define PL_TRANSFER_BYTES_MAX ((uint64_t)PL_CHUNKS_MAX * PL_CHUNK_BYTES_MAX)

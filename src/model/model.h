@@ -63,6 +63,11 @@ struct pl_pass {
     float scale;     /* of the gradient: 1 / (tokens of the whole step) */
     float z_loss;    /* 0: none */
     bool accumulate; /* add to grads, or overwrite them */
+    /* Called on the way back, by the calling thread, whenever more gradients are final: those of the block's floats from
+     * `from` to its end. The way back goes through the block from its end, so `from` falls from call to call, to 0 in
+     * the last. NULL: not called. */
+    void (*graded)(void *user, uint64_t from);
+    void *user;
 };
 
 /* Forward and backward. Returns the sum of the losses of the counted tokens (natural log, without z); NaN also when

@@ -368,6 +368,13 @@ static void head_train(const struct pass *p, const struct pl_batch *b, const str
     }
 }
 
+/* All that comes after this tensor in the block is final, and so is the tensor. */
+static void graded(const struct pass *p, const struct pl_pass *how, enum pl_tensor_role role, uint32_t layer)
+{
+    if (how->graded != NULL)
+        how->graded(how->user, p->m->tensors.at[pl_tensors_find(&p->m->tensors, role, layer)].offset);
+}
+
 double pl_model_train(struct pl_model *m, const struct pl_batch *b, const struct pl_pass *how)
 {
     struct pass p = pass_of(m, b);
@@ -378,11 +385,15 @@ double pl_model_train(struct pl_model *m, const struct pl_batch *b, const struct
     head_train(&p, b, how);
     memset(p.a->dx, 0, stream * sizeof(float));
     norm_dx(&p, p.a->out, p.a->out_rstd, PL_TENSOR_NORM, PL_NONE32);
-    for (uint32_t i = p.c->layers; i-- > 0;)
+    graded(&p, how, PL_TENSOR_NORM, PL_NONE32);
+    for (uint32_t i = p.c->layers; i-- > 0;) {
         layer_backward(&p, i);
+        graded(&p, how, PL_TENSOR_ATTN_NORM, i);
+    }
     float *dtable = grad(&p, PL_TENSOR_EMBED, PL_NONE32);
     if (!p.c->tied && !how->accumulate)
         memset(dtable, 0, (size_t)p.c->vocab * p.c->width * sizeof(float));
     p.ops->embed_dw(p.e, dtable, p.a->dx, b->tokens, p.rows, p.c->width);
+    graded(&p, how, PL_TENSOR_EMBED, PL_NONE32);
     return sum_losses(&p);
 }

@@ -195,13 +195,16 @@ static enum pelago_status pass_batches(struct pl_trainer *t, const struct pl_seq
 {
     const struct pl_trainer_options *o = &t->options;
     struct pl_batch batch = {o->batch, o->seq, t->tokens, t->targets};
-    struct pl_pass pass = {.scale = (float)(1.0 / (double)pl_trainer_options_tokens(o)), .z_loss = o->z_loss};
+    struct pl_pass pass = {.scale = (float)(1.0 / (double)pl_trainer_options_tokens(o)),
+                           .z_loss = o->z_loss,
+                           .user = t->hooks.user};
     *loss = 0;
     for (uint32_t i = 0; i < o->accumulate; i++) {
         uint64_t first = t->progress.sequence + (uint64_t)i * o->batch;
         PL_TRY(source->fetch(source->self, first, o->batch, o->seq, t->tokens, t->targets, err));
         PL_TRY(pl_batch_check(&batch, o->config.vocab, err));
         pass.accumulate = i > 0;
+        pass.graded = i + 1 == o->accumulate ? t->hooks.graded : NULL;
         *loss += pl_model_train(t->model, &batch, &pass);
         if (t->model->engine.out_of_memory)
             return pl_fail(err, PELAGO_NOMEM, "memory ran out in step %lu: try a smaller batch",
@@ -240,6 +243,8 @@ enum pelago_status pl_trainer_step(struct pl_trainer *t, const struct pl_sequenc
     double sum;
     PL_TRY(pass_batches(t, source, &sum, err));
     float lr = pl_schedule_lr(&t->options.schedule, p->clock + tokens);
+    if (t->hooks.reduce != NULL && !t->hooks.reduce(t->hooks.user))
+        return pl_fail(err, PELAGO_STALE, "step %lu was given up", p->step + 1);
     if (t->hooks.moving != NULL)
         t->hooks.moving(t->hooks.user);
     enum pelago_status moved = move_params(t, lr, &inner, err);

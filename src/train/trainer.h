@@ -42,10 +42,16 @@ struct pl_progress {
     double smooth;     /* running average of the loss; 0 before the first step */
 };
 
-/* For whoever shares the parameters with the trainer: moving() is called before the optimizer changes them, with the
- * gradients complete, standing() when they are done changing. What moving() does to the parameters needs no
- * pl_model_refresh: the optimizer packs every row after it. Neither is called for a step that fails before. */
+/* For whoever shares parameters or gradients with the trainer; NULL members are not called.
+ *
+ * graded() comes on the way back of a step's last batch, as in struct pl_pass: a part of the gradients is final. reduce()
+ * is called with all of them complete and may change them; false gives the step up, which then fails with STALE and has
+ * changed nothing. moving() is called before the optimizer changes the parameters, standing() when they are done
+ * changing. What moving() does to the parameters needs no pl_model_refresh: the optimizer packs every row after it.
+ * Neither of the two is called for a step that fails before. */
 struct pl_trainer_hooks {
+    void (*graded)(void *user, uint64_t from);
+    bool (*reduce)(void *user);
     void (*moving)(void *user);
     void (*standing)(void *user);
     void *user;
@@ -57,7 +63,7 @@ struct pl_trainer {
     struct pl_model *model;
     struct pl_inner inner;
     struct pl_progress progress;
-    struct pl_trainer_hooks hooks; /* may be set; NULL members are not called */
+    struct pl_trainer_hooks hooks; /* may be set */
     /* Private from here. */
     struct pl_param_group *groups; /* one a tensor */
     int32_t *tokens, *targets;     /* (batch, seq) */
@@ -79,8 +85,8 @@ struct pl_step_report {
     bool clipped;
 };
 
-/* One step. On any failure parameters, moments and progress are as before: what the source says, NOMEM, or INVALID for a
- * token out of range, a loss or a gradient that is not a number. */
+/* One step. On any failure parameters, moments and progress are as before: what the source says, NOMEM, STALE where
+ * reduce() gave it up, or INVALID for a token out of range, a loss or a gradient that is not a number. */
 enum pelago_status pl_trainer_step(struct pl_trainer *t, const struct pl_sequences *source,
                                    struct pl_step_report *report, struct pl_error *err);
 
