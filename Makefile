@@ -8,7 +8,7 @@ ALL_SETUP = @scripts/setup all
 help:
 	@echo 'make build             the program, build/pelago'
 	@echo 'make test              set up, build, run every quick test'
-	@echo 'make demo              train a small model, then watch a simulated cluster break and recover'
+	@echo 'make demo              four learners train one model; one is killed and comes back; about a minute'
 	@echo 'make sim SEEDS=1..1000 simulate these seeds; SEED=7 one of them with its trace'
 	@echo 'make bench             speed and scale of the simulator, as JSON'
 	@echo 'make bench-trainer     race PyTorch (PYTHON=... has it) on two cores; ONLY=14m,fp32 some rows'

@@ -16,5 +16,13 @@ int pl_cmd_train(int argc, char **argv);
 int pl_cmd_eval(int argc, char **argv);
 int pl_cmd_sample(int argc, char **argv);
 int pl_cmd_bench(int argc, char **argv);
+int pl_cmd_run(int argc, char **argv);
+int pl_cmd_syncer(int argc, char **argv);
+int pl_cmd_learner(int argc, char **argv);
+int pl_cmd_invite(int argc, char **argv);
+int pl_cmd_status(int argc, char **argv);
+int pl_cmd_top(int argc, char **argv);
+int pl_cmd_replay(int argc, char **argv);
+int pl_cmd_chaos(int argc, char **argv);
 
 #endif

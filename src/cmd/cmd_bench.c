@@ -1,10 +1,14 @@
-/* cmd/cmd_bench.c - pelago bench: how fast this machine is, in training and in generating text. */
+/* cmd/cmd_bench.c - pelago bench: how fast this machine is, in training, in generating text, in merging and in sending. */
+#include "base/cpu.h"
 #include "bench/infer_bench.h"
+#include "bench/merge_bench.h"
 #include "bench/trainer_bench.h"
+#include "cmd/bench_link.h"
 #include "cmd/cmd.h"
 #include "cmd/options.h"
 #include "cmd/text.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -105,17 +109,83 @@ static int bench_sample(int argc, char **argv)
     return run_sample(&b, json);
 }
 
+static const char merge[] = "bench merge";
+
+/* Four fifths of what the system says is there; 2 GB where it does not say. */
+static uint64_t memory_to_use(void)
+{
+    uint64_t kilobytes = 0;
+    char line[128];
+    FILE *f = fopen("/proc/meminfo", "r");
+    while (f != NULL && kilobytes == 0 && fgets(line, sizeof line, f) != NULL)
+        (void)sscanf(line, "MemAvailable: %" SCNu64, &kilobytes);
+    if (f != NULL)
+        (void)fclose(f);
+    return kilobytes > 0 ? kilobytes / 5 * 4096 : UINT64_C(2) << 30;
+}
+
+static int run_merge(const struct pl_merge_bench *b, bool json)
+{
+    struct pl_merge_result r;
+    struct pl_error err;
+    char line[PL_MERGE_LINE_MAX];
+    if (pl_merge_bench_run(b, &r, &err) != PELAGO_OK)
+        return pl_failure(merge, &err);
+    if (!json)
+        printf("%u contributions of %.1fM values in %u slices, %u thread%s, %s, %u rounds\n", r.contributions,
+               (double)r.values * 1e-6, r.slices, r.threads, r.threads == 1 ? "" : "s", r.cpu, r.rounds);
+    for (uint32_t i = 0; i < r.count; i++) {
+        (json ? pl_merge_row_json : pl_merge_row_text)(&r, i, line);
+        puts(line);
+    }
+    return PL_EXIT_OK;
+}
+
+static int bench_merge(int argc, char **argv)
+{
+    struct pl_merge_bench b = {.contributions = 8, .seconds = 10};
+    uint32_t megabytes = 0;
+    bool json = false;
+    const struct pl_option table[] = {
+        {"threads", "N", "threads (default: one for each processor)", PL_OPTION_U32, &b.threads, 1,
+         PL_POOL_THREADS_MAX},
+        {"contributions", "N", "contributions to a merge (default: 8)", PL_OPTION_U32, &b.contributions, 1,
+         PL_MERGE_BENCH_CONTRIBUTIONS_MAX},
+        {"memory", "MB", "memory to use at most; fewer values where 124M do not fit (default: what is free)",
+         PL_OPTION_U32, &megabytes, 1, 0},
+        {"seconds", "S", "how long to measure, at least (default: 10)", PL_OPTION_FLOAT, &b.seconds, 0, 0},
+        {"json", NULL, "print a line of JSON for each row", PL_OPTION_FLAG, &json, 0, 0},
+    };
+    const struct pl_options options = {
+        merge, "[OPTION...]",
+        "Merges contributions of 124M values, slice by slice, as a syncer does, and compares with the\n"
+        "triad of the same run: two arrays read and one written. Of every slice the fastest round counts.",
+        table, sizeof table / sizeof table[0]};
+    struct pl_words words;
+    int code;
+    if (!pl_options_parse(&options, argc, argv, &words, &code))
+        return code;
+    if (words.count > 0)
+        return pl_usage_error(merge, "unexpected '%s'", pl_text_clip(words.at[0]).at);
+    b.threads = b.threads > 0 ? b.threads : pl_cpu_count();
+    b.memory_max = megabytes > 0 ? (uint64_t)megabytes << 20 : memory_to_use();
+    return run_merge(&b, json);
+}
+
 int pl_cmd_bench(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "trainer") == 0)
         return bench_trainer(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "sample") == 0)
         return bench_sample(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "merge") == 0)
+        return bench_merge(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "link") == 0)
+        return pl_cmd_bench_link(argc - 1, argv + 1);
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        printf(
-            "usage: pelago bench trainer|sample [OPTION...]\n\nHow fast this machine trains, and how fast it "
-            "generates text; pelago bench trainer --help says more.\n");
+        printf("usage: pelago bench trainer|sample|merge|link [OPTION...]\n\nHow fast this machine trains, "
+               "generates text, merges and sends; pelago bench trainer --help says more.\n");
         return PL_EXIT_OK;
     }
-    return pl_usage_error("bench", "expected what to measure: trainer or sample");
+    return pl_usage_error("bench", "expected what to measure: trainer, sample, merge or link");
 }

@@ -22,12 +22,13 @@ int pl_sim_usage_error(const char *format, ...)
 
 static void print_help(void)
 {
-    printf("usage: pelago sim [--seed N | --seeds A..B | --script FILE] [OPTION...]\n\n"
+    printf("usage: pelago sim [--seed N | --seeds A..B | --script FILE | --plan FILE] [OPTION...]\n\n"
            "  --seed N           one run (default 1)\n"
            "  --seeds A..B       many runs\n"
            "  --trace            print what everybody does\n"
            "  --shrink           find a smaller setting that fails in the same way\n"
            "  --script FILE      run a conversation of tests/proto\n"
+           "  --plan FILE        rehearse a plan of pelago chaos; --trace prints its script too\n"
            "  --twice-percent N  run this share of the seeds twice and compare (default %d)\n"
            "  --jobs N           processes for --seeds (default 1)\n"
            "  --bench            speed and scale, as JSON\n"
@@ -112,11 +113,18 @@ static int set_script(struct pl_sim_call *call, const char *value)
     return PL_EXIT_OK;
 }
 
+static int set_plan(struct pl_sim_call *call, const char *value)
+{
+    call->plan = value;
+    return PL_EXIT_OK;
+}
+
 static const struct {
     const char *flag;
     int (*set)(struct pl_sim_call *call, const char *value);
 } valued[] = {{"seed", set_seed}, {"seeds", set_seeds},   {"twice-percent", set_twice},
-              {"jobs", set_jobs}, {"mutant", set_mutant}, {"script", set_script}};
+              {"jobs", set_jobs}, {"mutant", set_mutant}, {"script", set_script},
+              {"plan", set_plan}};
 enum { VALUED = sizeof valued / sizeof valued[0] };
 
 /* One flag and its value, NULL or empty when none was found. *took: the value was used. 0, or the exit code after saying what
@@ -164,6 +172,7 @@ enum asked {
     ASKED_MARKS = 1 << 7,
     ASKED_OPTION = 1 << 8,
     ASKED_JOBS = 1 << 9, /* more than one */
+    ASKED_PLAN = 1 << 10,
 };
 
 static const struct {
@@ -172,6 +181,7 @@ static const struct {
     {ASKED_BENCH, ~(uint32_t)ASKED_BENCH},
     {ASKED_SCALE, ~(uint32_t)ASKED_SCALE},
     {ASKED_SCRIPT, ASKED_SEED | ASKED_SEEDS | ASKED_SHRINK | ASKED_OPTION},
+    {ASKED_PLAN, ASKED_SEED | ASKED_SEEDS | ASKED_SHRINK | ASKED_OPTION | ASKED_SCRIPT},
     {ASKED_SEEDS, ASKED_SEED | ASKED_TRACE},
     {ASKED_SHRINK, ASKED_TRACE},
     {ASKED_MARKS, ASKED_JOBS},
@@ -179,17 +189,17 @@ static const struct {
 
 static const char *name_of(const struct pl_sim_call *call, uint32_t bit)
 {
-    static const char *const names[] = {"seed",  "seeds", "trace", "shrink", "script",
-                                        "bench", "scale", "marks", "",       "jobs"};
+    static const char *const names[] = {"seed",  "seeds", "trace", "shrink", "script", "bench",
+                                        "scale", "marks", "",      "jobs",   "plan"};
     return bit == ASKED_OPTION ? pl_sim_override_name(call, 0) : names[__builtin_ctz(bit)];
 }
 
 static int check_together(const struct pl_sim_call *call)
 {
-    const bool on[] = {call->seed,    call->seeds,          call->trace,
-                       call->shrink,  call->script != NULL, call->bench,
-                       call->scale,   call->marks,          call->override_count > 0,
-                       call->jobs > 1};
+    const bool on[] = {call->seed,     call->seeds,          call->trace,
+                       call->shrink,   call->script != NULL, call->bench,
+                       call->scale,    call->marks,          call->override_count > 0,
+                       call->jobs > 1, call->plan != NULL};
     uint32_t asked = 0;
     for (uint32_t i = 0; i < sizeof on / sizeof on[0]; i++)
         asked |= (on[i] ? 1U : 0U) << i;
@@ -249,6 +259,8 @@ int pl_cmd_sim(int argc, char **argv)
         return pl_sim_scale();
     if (call.script != NULL)
         return pl_sim_conversation(&call);
+    if (call.plan != NULL)
+        return pl_sim_rehearsal(&call);
     if (call.shrink)
         return pl_sim_smallest(&call);
     return call.seeds ? pl_sim_many(&call) : pl_sim_one(&call);

@@ -14,7 +14,7 @@ struct pl_sim_call {
     uint64_t first, last; /* seeds */
     bool seed, seeds;     /* which of the two was given */
     bool trace, shrink, bench, scale, marks, help;
-    const char *script;
+    const char *script, *plan;
     uint32_t mutant, twice_percent, jobs;
     struct {
         uint32_t option; /* in cmd_sim_options.c's table */
@@ -50,6 +50,7 @@ int pl_sim_one(const struct pl_sim_call *call);
 int pl_sim_many(const struct pl_sim_call *call);
 int pl_sim_smallest(const struct pl_sim_call *call);
 int pl_sim_conversation(const struct pl_sim_call *call);
+int pl_sim_rehearsal(const struct pl_sim_call *call); /* of a plan of `pelago chaos` */
 int pl_sim_bench(void);
 int pl_sim_scale(void);
 

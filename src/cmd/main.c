@@ -28,6 +28,12 @@ static int cmd_version(int argc, char **argv)
 
 static const struct command commands[] = {
     {"train", pl_cmd_train, "train a model on this machine; pelago train --help says more"},
+    {"run", pl_cmd_run, "a cluster on this machine: a syncer and learners, watched, ending with a report"},
+    {"syncer", pl_cmd_syncer, "merges what learners learn; begins a run or goes on with one"},
+    {"learner", pl_cmd_learner, "takes part in a run; a token is all it needs"},
+    {"invite", pl_cmd_invite, "a token for the next learner"},
+    {"status", pl_cmd_status, "what a run is doing now"},
+    {"top", pl_cmd_top, "the same as a live screen"},
     {"eval", pl_cmd_eval, "the loss of a model, and its score on multiple choice"},
     {"sample", pl_cmd_sample, "text that a model goes on with"},
     {"sim", pl_cmd_sim, "the protocol in a simulated world, by seed; pelago sim --help says more"},
@@ -35,6 +41,8 @@ static const struct command commands[] = {
     {"export", pl_cmd_export, "a checkpoint as a Hugging Face folder"},
     {"import", pl_cmd_import, "a Hugging Face folder as a checkpoint"},
     {"inspect", pl_cmd_inspect, "what a checkpoint or a safetensors file holds, and whether it is whole"},
+    {"replay", pl_cmd_replay, "the recorded events of a syncer, stepped again"},
+    {"chaos", pl_cmd_chaos, "breaks a run on purpose: by a plan, by rates, or by a recorded trace"},
     {"bench", pl_cmd_bench, "how fast this machine is"},
     {"version", cmd_version, "which pelago this is"},
     {"help", cmd_help, "this page"},

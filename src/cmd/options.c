@@ -31,7 +31,8 @@ int pl_failure(const char *command, const struct pl_error *err)
     memcpy(text, err->text, sizeof text);
     pl_text_clean(text);
     size_t len = strlen(text);
-    fprintf(stderr, "pelago %s: %s%s\n", command, text, len > 0 && text[len - 1] == '.' ? "" : ".");
+    bool ended = len > 0 && (text[len - 1] == '.' || text[len - 1] == '?');
+    fprintf(stderr, "pelago %s: %s%s\n", command, text, ended ? "" : ".");
     return PL_EXIT_FAILED;
 }
 
@@ -87,12 +88,38 @@ static bool read_float(const char *text, double *out)
     return end != text && *end == '\0' && isfinite(*out);
 }
 
+/* "20Mbit", "2MB": a whole number and a unit, a second. */
+static bool read_rate(const char *text, uint64_t *out)
+{
+    static const struct {
+        const char *name;
+        uint64_t bits;
+    } units[] = {{"kbit", 1000}, {"Mbit", 1000000}, {"Gbit", 1000000000},
+                 {"kB", 8000},   {"MB", 8000000},   {"GB", 8000000000}};
+    char digits[24];
+    size_t len = strspn(text, "0123456789");
+    if (len == 0 || len >= sizeof digits)
+        return false;
+    memcpy(digits, text, len);
+    digits[len] = '\0';
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
+        if (strcmp(text + len, units[i].name) == 0) {
+            uint64_t bits;
+            bool good = pl_text_number(digits, &bits) && !__builtin_mul_overflow(bits, units[i].bits, &bits);
+            *out = good ? bits / 8 : 0;
+            return good;
+        }
+    return false;
+}
+
 static bool read_whole(enum pl_option_kind kind, const char *text, uint64_t *out)
 {
     if (kind == PL_OPTION_COUNT)
         return read_count(text, out);
     if (kind == PL_OPTION_TIME)
         return pl_text_time(text, out);
+    if (kind == PL_OPTION_RATE)
+        return read_rate(text, out);
     return pl_text_number(text, out) && (kind == PL_OPTION_U64 || *out <= UINT32_MAX);
 }
 
@@ -101,16 +128,12 @@ static const char *expectation(enum pl_option_kind kind)
     if (kind == PL_OPTION_COUNT)
         return "a count such as 4096, 5k or 1.5M";
     if (kind == PL_OPTION_TIME)
-        return "a time such as 250ms or 2s";
+        return "a time such as 250ms, 2s or 24h";
+    if (kind == PL_OPTION_RATE)
+        return "a rate such as 500kbit, 20Mbit or 2MB";
     if (kind == PL_OPTION_FLOAT)
         return "a number such as 0.1 or 3e-4";
-    return "a whole number";
-}
-
-static int bad_value(const char *command, const struct pl_option *option, const char *value)
-{
-    return pl_usage_error(command, "--%s is '%s', expected %s", option->name, pl_text_clip(value).at,
-                          expectation(option->kind));
+    return kind == PL_OPTION_FLAG ? "true or false" : "a whole number";
 }
 
 static struct pl_text text_of_whole(enum pl_option_kind kind, uint64_t v)
@@ -118,56 +141,76 @@ static struct pl_text text_of_whole(enum pl_option_kind kind, uint64_t v)
     struct pl_text t;
     if (kind == PL_OPTION_TIME)
         return pl_text_of_time(v);
-    (void)snprintf(t.at, sizeof t.at, "%" PRIu64, v);
+    (void)snprintf(t.at, sizeof t.at, "%" PRIu64 "%s", v, kind == PL_OPTION_RATE ? " bytes a second" : "");
     return t;
 }
 
-static int set_whole(const char *command, const struct pl_option *option, const char *value)
+static enum pelago_status bad_value(const struct pl_option *option, const char *before, const char *value,
+                                    struct pl_error *err)
+{
+    return pl_fail(err, PELAGO_INVALID, "%s%s is '%s', expected %s", before, option->name,
+                   pl_text_clip(value).at, expectation(option->kind));
+}
+
+static enum pelago_status set_whole(const struct pl_option *option, const char *before, const char *value,
+                                    struct pl_error *err)
 {
     uint64_t v;
     if (!read_whole(option->kind, value, &v))
-        return bad_value(command, option, value);
+        return bad_value(option, before, value, err);
     if (v < option->min || (option->max > 0 && v > option->max)) {
         struct pl_text min = text_of_whole(option->kind, option->min);
         struct pl_text max = text_of_whole(option->kind, option->max);
-        return pl_usage_error(command, "--%s is %s, expected %s%s%s%s", option->name, pl_text_clip(value).at,
-                              option->max > 0 ? "" : "at least ", min.at, option->max > 0 ? " to " : "",
-                              option->max > 0 ? max.at : "");
+        return pl_fail(err, PELAGO_INVALID, "%s%s is %s, expected %s%s%s%s", before, option->name,
+                       pl_text_clip(value).at, option->max > 0 ? "" : "at least ", min.at,
+                       option->max > 0 ? " to " : "", option->max > 0 ? max.at : "");
     }
     if (option->kind == PL_OPTION_U32)
         *(uint32_t *)option->into = (uint32_t)v;
     else
         *(uint64_t *)option->into = v;
-    return PL_EXIT_OK;
+    return PELAGO_OK;
 }
 
-static int set_value(const char *command, const struct pl_option *option, const char *value)
+/* Of a file: the command line's flags have no value. */
+static enum pelago_status set_flag(const struct pl_option *option, const char *before, const char *value,
+                                   struct pl_error *err)
+{
+    bool yes = strcmp(value, "true") == 0;
+    if (!yes && strcmp(value, "false") != 0)
+        return bad_value(option, before, value, err);
+    *(bool *)option->into = yes;
+    return PELAGO_OK;
+}
+
+enum pelago_status pl_option_set(const struct pl_option *option, const char *before, const char *value,
+                                 struct pl_error *err)
 {
     if (value == NULL || (value[0] == '\0' && option->kind != PL_OPTION_ANY_TEXT))
-        return pl_usage_error(command, "--%s needs a value", option->name);
+        return pl_fail(err, PELAGO_INVALID, "%s%s needs a value", before, option->name);
     switch (option->kind) {
     case PL_OPTION_TEXT:
     case PL_OPTION_ANY_TEXT:
+    case PL_OPTION_LIST:
         *(const char **)option->into = value;
-        return PL_EXIT_OK;
+        return PELAGO_OK;
     case PL_OPTION_FLOAT:
-        if (!read_float(value, option->into))
-            return bad_value(command, option, value);
-        return PL_EXIT_OK;
+        return read_float(value, option->into) ? PELAGO_OK : bad_value(option, before, value, err);
     case PL_OPTION_U32:
     case PL_OPTION_U64:
     case PL_OPTION_COUNT:
     case PL_OPTION_TIME:
-        return set_whole(command, option, value);
+    case PL_OPTION_RATE:
+        return set_whole(option, before, value, err);
     case PL_OPTION_FLAG:
-        break;
+        return set_flag(option, before, value, err);
     }
-    pl_assert_failed("an option with a value has a kind", __FILE__, __LINE__);
+    pl_assert_failed("an option has a kind", __FILE__, __LINE__);
 }
 
 /* ---- the command line ---- */
 
-static const struct pl_option *find_option(const struct pl_options *o, const char *name, size_t len)
+const struct pl_option *pl_options_find(const struct pl_options *o, const char *name, size_t len)
 {
     for (uint32_t i = 0; i < o->count; i++)
         if (strlen(o->table[i].name) == len && strncmp(o->table[i].name, name, len) == 0)
@@ -183,15 +226,18 @@ static int set_option(const struct pl_options *o, const char *word, const char *
     const char *name = word + (is_long ? 2 : 1);
     size_t len = strcspn(name, "=");
     const char *joined = name[len] == '=' ? name + len + 1 : NULL;
-    const struct pl_option *option = is_long ? find_option(o, name, len) : NULL;
+    const struct pl_option *option = is_long ? pl_options_find(o, name, len) : NULL;
     *took = false;
     if (option == NULL)
         return pl_usage_error(o->command, "there is no option %s; see pelago %s --help",
                               pl_text_clip(word).at, o->command);
     pl_assert((option->value == NULL) == (option->kind == PL_OPTION_FLAG));
     if (option->kind != PL_OPTION_FLAG) {
+        struct pl_error err;
         *took = joined == NULL;
-        return set_value(o->command, option, joined != NULL ? joined : next);
+        if (pl_option_set(option, "--", joined != NULL ? joined : next, &err) != PELAGO_OK)
+            return pl_usage_error(o->command, "%s", err.text);
+        return PL_EXIT_OK;
     }
     if (joined != NULL)
         return pl_usage_error(o->command, "--%s takes no value", option->name);
@@ -199,8 +245,7 @@ static int set_option(const struct pl_options *o, const char *word, const char *
     return PL_EXIT_OK;
 }
 
-/* Help is asked for anywhere before "--", whatever else is wrong. */
-static bool asks_help(int argc, char **argv)
+bool pl_options_asks_help(int argc, char **argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
@@ -214,7 +259,7 @@ bool pl_options_parse(const struct pl_options *o, int argc, char **argv, struct 
     bool only_words = false;
     *words = (struct pl_words){argv + (argc > 0 ? 1 : 0), 0};
     *exit_code = PL_EXIT_OK;
-    if (asks_help(argc, argv)) {
+    if (pl_options_asks_help(argc, argv)) {
         pl_options_help(o);
         return false;
     }

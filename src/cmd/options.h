@@ -19,6 +19,7 @@
 #define PL_CMD_OPTIONS_H
 
 #include "base/status.h"
+#include "conf/conf.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,7 +33,9 @@ enum pl_option_kind {
     PL_OPTION_U64,      /* uint64_t */
     PL_OPTION_COUNT,    /* uint64_t; 5k, 1.5M and 2G mean thousands, millions and billions */
     PL_OPTION_FLOAT,    /* double, finite */
-    PL_OPTION_TIME,     /* uint64_t nanoseconds; 250ms, 2s */
+    PL_OPTION_TIME,     /* uint64_t nanoseconds; 250ms, 2s, 24h */
+    PL_OPTION_RATE,     /* uint64_t bytes a second; 20Mbit, 500kbit, 2MB */
+    PL_OPTION_LIST,     /* const char *, not empty: values with commas between them; a list in a file */
 };
 
 struct pl_option {
@@ -41,7 +44,7 @@ struct pl_option {
     const char *help;  /* a line without capital and stop */
     enum pl_option_kind kind;
     void *into;        /* untouched when the option is not given: put the default there */
-    uint64_t min, max; /* of U32, U64, COUNT and TIME; max 0: whatever fits */
+    uint64_t min, max; /* of U32, U64, COUNT, TIME and RATE; max 0: whatever fits */
 };
 
 struct pl_options {
@@ -63,6 +66,21 @@ struct pl_words {
 bool pl_options_parse(const struct pl_options *o, int argc, char **argv, struct pl_words *words,
                       int *exit_code);
 void pl_options_help(const struct pl_options *o);
+/* Help is asked for anywhere before "--", whatever else is wrong. */
+bool pl_options_asks_help(int argc, char **argv);
+
+/* The same for a command whose table has an option named "config" (TEXT): the file it names is read first, its keys being
+ * the names of the options, and what the command line says goes over it. Texts of the file lie in *conf, which the caller
+ * releases at the end, whatever came of it. */
+bool pl_options_parse_with_file(const struct pl_options *o, struct pl_conf *conf, int argc, char **argv,
+                                struct pl_words *words, int *exit_code);
+
+/* Reads a value into option->into. before: what stands before the option's name in sentences, "--" on a command line.
+ * INVALID with a sentence that says what was expected. */
+enum pelago_status pl_option_set(const struct pl_option *option, const char *before, const char *value,
+                                 struct pl_error *err);
+const struct pl_option *pl_options_find(const struct pl_options *o, const char *name,
+                                        size_t len); /* NULL: none */
 
 /* One sentence on stderr, "pelago COMMAND: " before and "." after it. The first returns PL_EXIT_USAGE, the second
  * PL_EXIT_FAILED. err->text may end in a stop or not. */

@@ -11,7 +11,8 @@
 #include <stdio.h>
 
 bool pl_text_number(const char *text, uint64_t *out);
-bool pl_text_time(const char *text, uint64_t *ns); /* a number and a unit: "250ms", "2s", "90us", "5ns" */
+bool pl_text_time(const char *text,
+                  uint64_t *ns); /* a number and a unit: "250ms", "2s", "90us", "5ns", "3min", "24h", "7d" */
 bool pl_text_range(const char *text, uint64_t *first, uint64_t *last); /* "7" or "1..1000", first <= last */
 
 struct pl_text {

@@ -23,7 +23,8 @@ static const char about[] =
     "with the\n"
     "very same bits.";
 
-static bool read_span(const char *name, const char *text, struct pl_span *out, int *exit_code)
+static bool read_span(const char *command, const char *name, const char *text, struct pl_span *out,
+                      int *exit_code)
 {
     uint64_t thousand = 1000, unit = 0;
     char digits[32];
@@ -45,38 +46,35 @@ static bool read_span(const char *name, const char *text, struct pl_span *out, i
         out->count *= unit > 0 ? unit : 1;
     }
     if (!good)
-        *exit_code =
-            pl_usage_error(pl_train_command, "--%s is '%s', expected steps such as 500 or tokens such as 5M",
-                           name, pl_text_clip(text).at);
+        *exit_code = pl_usage_error(command, "--%s is '%s', expected steps such as 500 or tokens such as 5M",
+                                    name, pl_text_clip(text).at);
     return good;
 }
 
-static bool check_words(const struct pl_train_args *a, int *exit_code)
+static bool check_words(const struct pl_train_args *a, const char *command, int *exit_code)
 {
     enum pl_schedule_kind schedule;
     enum pl_inner_kind optimizer;
     if (a->schedule != NULL && !pl_schedule_of_name(a->schedule, &schedule))
-        *exit_code = pl_usage_error(pl_train_command, "--schedule is '%s', expected cosine, wsd or constant",
+        *exit_code = pl_usage_error(command, "--schedule is '%s', expected cosine, wsd or constant",
                                     pl_text_clip(a->schedule).at);
     else if (a->optimizer != NULL && !pl_optimizer_of_name(a->optimizer, &optimizer))
-        *exit_code = pl_usage_error(pl_train_command, "--optimizer is '%s', expected adamw or muon",
+        *exit_code = pl_usage_error(command, "--optimizer is '%s', expected adamw or muon",
                                     pl_text_clip(a->optimizer).at);
     else if (a->tokens > 0 && a->steps > 0)
-        *exit_code =
-            pl_usage_error(pl_train_command, "--tokens and --steps both say how long to train; give one");
+        *exit_code = pl_usage_error(command, "--tokens and --steps both say how long to train; give one");
     else if (!isnan(a->min_lr) && !isnan(a->lr_floor))
-        *exit_code = pl_usage_error(pl_train_command, "--min-lr and --lr-floor say the same; give one");
+        *exit_code = pl_usage_error(command, "--min-lr and --lr-floor say the same; give one");
     else if (a->resume && a->out == NULL)
-        *exit_code = pl_usage_error(pl_train_command, "--resume needs --out FOLDER, where the run was saved");
+        *exit_code = pl_usage_error(command, "--resume needs --out FOLDER, where the run was saved");
     else if (!a->resume && a->step != PL_NONE64)
-        *exit_code =
-            pl_usage_error(pl_train_command, "--step goes with --resume; --steps says how long to train");
+        *exit_code = pl_usage_error(command, "--step goes with --resume; --steps says how long to train");
     else
         return true;
     return false;
 }
 
-static bool check_reals(const struct pl_train_args *a, int *exit_code)
+static bool check_reals(const struct pl_train_args *a, const char *command, int *exit_code)
 {
     const struct {
         const char *name;
@@ -97,35 +95,32 @@ static bool check_reals(const struct pl_train_args *a, int *exit_code)
     };
     for (unsigned i = 0; i < sizeof reals / sizeof reals[0]; i++)
         if (!isnan(reals[i].value) && !reals[i].good) {
-            *exit_code = pl_usage_error(pl_train_command, "--%s is %g, expected %s", reals[i].name,
-                                        reals[i].value, reals[i].expected);
+            *exit_code = pl_usage_error(command, "--%s is %g, expected %s", reals[i].name, reals[i].value,
+                                        reals[i].expected);
             return false;
         }
     return true;
 }
 
-static bool check_backend(const struct pl_train_args *a, int *exit_code)
+static bool check_backend(const struct pl_train_args *a, const char *command, int *exit_code)
 {
     struct pl_error err;
     if (pl_engine_backend_check(a->backend, &err) != PELAGO_INVALID)
         return true;
-    *exit_code = pl_refusal(pl_train_command, &err);
+    *exit_code = pl_refusal(command, &err);
     return false;
 }
 
-static bool check_rest(struct pl_train_args *a, const struct pl_words *words, int *exit_code)
+bool pl_train_args_check(struct pl_train_args *a, const char *command, int *exit_code)
 {
-    if (words->count > 0) {
-        *exit_code = pl_usage_error(pl_train_command, "unexpected '%s'", pl_text_clip(words->at[0]).at);
-        return false;
-    }
-    return check_words(a, exit_code) && check_reals(a, exit_code) && check_backend(a, exit_code) &&
-           read_span("warmup", a->warmup_text, &a->warmup, exit_code) &&
-           read_span("save-every", a->save_text, &a->save_every, exit_code) &&
-           read_span("eval-every", a->eval_text, &a->eval_every, exit_code);
+    return check_words(a, command, exit_code) && check_reals(a, command, exit_code) &&
+           check_backend(a, command, exit_code) &&
+           read_span(command, "warmup", a->warmup_text, &a->warmup, exit_code) &&
+           read_span(command, "save-every", a->save_text, &a->save_every, exit_code) &&
+           read_span(command, "eval-every", a->eval_text, &a->eval_every, exit_code);
 }
 
-enum { OPTIONS_MAX = 64 };
+enum { RUN_OPTIONS_MAX = 16 };
 
 static uint32_t model_options(struct pl_train_args *a, struct pl_option *out)
 {
@@ -191,22 +186,30 @@ static uint32_t step_options(struct pl_train_args *a, struct pl_option *out)
     return sizeof table / sizeof table[0];
 }
 
-static uint32_t run_options(struct pl_train_args *a, struct pl_option *out)
+static uint32_t choice_options(struct pl_train_args *a, struct pl_option *out)
 {
     const struct pl_option table[] = {
         {"seed", "N", "of parameters and data order (default: 1)", PL_OPTION_U64, &a->seed, 0, PL_COUNT_MAX},
+        {"recompute", NULL, "less memory, a third more work", PL_OPTION_FLAG, &a->recompute, 0, 0},
+        {"eval-tokens", "COUNT", "tokens of a validation (default: 100k)", PL_OPTION_COUNT, &a->eval_tokens,
+         1, PL_COUNT_MAX},
+    };
+    memcpy(out, table, sizeof table);
+    return sizeof table / sizeof table[0];
+}
+
+static uint32_t run_options(struct pl_train_args *a, struct pl_option *out)
+{
+    const struct pl_option table[] = {
         {"threads", "N", "threads (default: one for each processor)", PL_OPTION_U32, &a->threads, 1,
          PL_POOL_THREADS_MAX},
         {"backend", "NAME", "ref, portable, avx2, avx512, bf16 or amx (default: the best)", PL_OPTION_TEXT,
          &a->backend, 0, 0},
-        {"recompute", NULL, "less memory, a third more work", PL_OPTION_FLAG, &a->recompute, 0, 0},
         {"out", "FOLDER", "where to save (default: nowhere)", PL_OPTION_TEXT, &a->out, 0, 0},
         {"save-every", "N*", "between two saves (default: 5 minutes)", PL_OPTION_TEXT, &a->save_text, 0, 0},
         {"keep", "N", "checkpoints to keep; 0: all (default: 2)", PL_OPTION_U32, &a->keep, 0, 0},
         {"eval-every", "N*", "between two validations; 0: only at the end (default: a tenth of the run)",
          PL_OPTION_TEXT, &a->eval_text, 0, 0},
-        {"eval-tokens", "COUNT", "tokens of a validation (default: 100k)", PL_OPTION_COUNT, &a->eval_tokens,
-         1, PL_COUNT_MAX},
         {"log", "FILE", "append a line of JSON for every step", PL_OPTION_TEXT, &a->log, 0, 0},
         {"quiet", NULL, "only the result", PL_OPTION_FLAG, &a->quiet, 0, 0},
         {"resume", NULL, "go on with the run saved in --out", PL_OPTION_FLAG, &a->resume, 0, 0},
@@ -217,19 +220,37 @@ static uint32_t run_options(struct pl_train_args *a, struct pl_option *out)
     return sizeof table / sizeof table[0];
 }
 
-bool pl_train_args_parse(struct pl_train_args *a, int argc, char **argv, int *exit_code)
+void pl_train_args_init(struct pl_train_args *a)
 {
-    struct pl_option table[OPTIONS_MAX];
-    struct pl_words words;
     *a = (struct pl_train_args){.seed = PL_NONE64, .step = PL_NONE64, .keep = PL_CHECKPOINTS_KEPT};
     double *reals[] = {&a->lr,    &a->min_lr, &a->lr_floor, &a->decay, &a->weight_decay,
                        &a->beta1, &a->beta2,  &a->clip,     &a->z_loss};
     for (unsigned i = 0; i < sizeof reals / sizeof reals[0]; i++)
         *reals[i] = (double)NAN;
-    uint32_t count = model_options(a, table);
-    count += step_options(a, table + count);
+}
+
+uint32_t pl_train_options(struct pl_train_args *a, struct pl_option out[static PL_TRAIN_OPTIONS_MAX])
+{
+    uint32_t count = model_options(a, out);
+    count += step_options(a, out + count);
+    count += choice_options(a, out + count);
+    pl_assert(count <= PL_TRAIN_OPTIONS_MAX);
+    return count;
+}
+
+bool pl_train_args_parse(struct pl_train_args *a, int argc, char **argv, int *exit_code)
+{
+    struct pl_option table[PL_TRAIN_OPTIONS_MAX + RUN_OPTIONS_MAX];
+    struct pl_words words;
+    pl_train_args_init(a);
+    uint32_t count = pl_train_options(a, table);
     count += run_options(a, table + count);
-    pl_assert(count <= OPTIONS_MAX);
+    pl_assert(count <= sizeof table / sizeof table[0]);
     const struct pl_options options = {pl_train_command, "[OPTION...]", about, table, count};
-    return pl_options_parse(&options, argc, argv, &words, exit_code) && check_rest(a, &words, exit_code);
+    if (!pl_options_parse(&options, argc, argv, &words, exit_code))
+        return false;
+    if (words.count == 0)
+        return pl_train_args_check(a, pl_train_command, exit_code);
+    *exit_code = pl_usage_error(pl_train_command, "unexpected '%s'", pl_text_clip(words.at[0]).at);
+    return false;
 }

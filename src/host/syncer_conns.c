@@ -327,7 +327,7 @@ enum pelago_status pl_shost_listen(struct pl_syncer_host *h, struct pl_error *er
     if (h->chunk == NULL)
         return pl_fail(err, PELAGO_NOMEM, "there is no memory for a chunk of %u bytes", down);
     h->net = (struct pl_net_options){.loop = h->o.loop,
-                                     .alloc = &h->alloc,
+                                     .alloc = h->o.alloc, /* connections that still flush outlive the host */
                                      .own = &h->own,
                                      .frame_max = h->frame_front,
                                      .conns_max = h->options.conns_max + 512,

@@ -95,6 +95,11 @@ static void trace(struct pl_syncer_host *h, const struct pl_trace *t)
             m->joins++;
     } else if (t->code == PL_TRACE_SYNC_FENCE) {
         h->counters.fenced++;
+    } else if (t->code == PL_TRACE_SYNC_LATE) {
+        /* Ordinary, or sent again by somebody who hopes to count twice: whoever wants can have many of them. */
+        (void)pl_trace_print(t, text, sizeof text);
+        pl_shost_log_stranger(h, "%s: the round is over; it counts for nothing", text);
+        return;
     } else if (t->code != PL_TRACE_SYNC_BOOT && t->code != PL_TRACE_SYNC_CLOSING &&
                t->code != PL_TRACE_SYNC_DONE) {
         return;

@@ -11,9 +11,10 @@
 #include "os/folder.h"
 
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-enum { LEARNERS_DEFAULT = 256, CONNS_PER_LEARNER = 4, CONNS_EXTRA = 64 };
+enum { LEARNERS_DEFAULT = 256, CONNS_PER_LEARNER = 4, CONNS_EXTRA = 64, FILES_EXTRA = 640 };
 static const uint64_t own_validity_s = UINT64_C(365) * 86400; /* on the authority's own disk */
 
 /* ---- a new run ---- */
@@ -280,12 +281,29 @@ static enum pelago_status open_door(struct pl_syncer_host *h, struct pl_error *e
 
 /* ---- start ---- */
 
+/* The soft limit is small for the sake of programs that use select(); we may have what the hard one allows. */
+static void allow_files(struct pl_syncer_host *h)
+{
+    struct rlimit limit;
+    uint64_t wanted = (uint64_t)h->options.conns_max + FILES_EXTRA;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
+        return;
+    limit.rlim_cur = limit.rlim_max == RLIM_INFINITY ? wanted : pl_min64(limit.rlim_max, wanted);
+    if (setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur >= wanted)
+        return;
+    pl_shost_log(h,
+                 "syncer.files only %lu files may be open here, so about %lu learners can be connected; "
+                 "raise the hard limit (ulimit -Hn) for more",
+                 (uint64_t)limit.rlim_cur, (uint64_t)limit.rlim_cur / 2);
+}
+
 static enum pelago_status begin(struct pl_syncer_host *h, struct pl_error *err)
 {
     PL_TRY(load_folder(h, err));
     PL_TRY(build_core(h, err));
     PL_TRY(tell_origin(h, err));
     PL_TRY(pl_vault_new(h, err));
+    allow_files(h);
     PL_TRY(pl_shost_listen(h, err));
     PL_TRY(make_address(h, err));
     if (h->o.shard == 0)

@@ -29,7 +29,8 @@ void pl_conn_release(struct pl_conn *c)
     ERR_clear_error();
     pl_conn_end_batch(c);
     pl_queue_release(&c->out);
-    pl_alloc_free(c->alloc, c->in.bytes, c->in.cap);
+    pl_input_release(&c->in, c->alloc);
+    pl_bundle_release(c);
     pl_alloc_free(c->alloc, c, sizeof *c);
 }
 
@@ -46,6 +47,9 @@ struct pl_conn *pl_conn_new(const struct pl_net_options *o, const struct pl_conn
     c->frame_max = o->frame_max;
     c->handshake_ns = o->handshake_ns > 0 ? o->handshake_ns : PL_CONN_HANDSHAKE_NS;
     c->stall_ns = o->stall_ns > 0 ? o->stall_ns : PL_CONN_STALL_NS;
+    c->streams = o->streams;
+    c->capture = o->capture;
+    c->capture_user = o->capture_user;
     c->rekey_at = PL_CONN_REKEY_BYTES;
     c->born_ns = uv_hrtime();
     c->deadline_ns = c->bucket_ns = c->watch_ns = c->timer_ns = PL_NEVER;
@@ -77,7 +81,7 @@ static void on_poll(uv_poll_t *handle, int status, int events)
             pl_conn_handshake(c);
         break;
     case PL_CONN_OPEN:
-        if (readable && (status < 0 || !c->in.paused))
+        if (readable && (status < 0 || !pl_bundle_is_paused(c)))
             pl_conn_read(c);
         if (!c->blocked)
             pl_conn_write(c);
@@ -129,7 +133,8 @@ static int wanted_events(const struct pl_conn *c)
     case PL_CONN_HANDSHAKE:
         return c->blocked ? UV_WRITABLE : UV_READABLE;
     case PL_CONN_OPEN:
-        return (c->in.paused || c->in.spoilt ? 0 : UV_READABLE) | (c->blocked ? UV_WRITABLE : 0);
+        return (pl_bundle_is_paused(c) || c->member.held || c->member.ended ? 0 : UV_READABLE) |
+               (c->blocked ? UV_WRITABLE : 0);
     case PL_CONN_FLUSHING:
     case PL_CONN_LINGER:
         return (c->pipe.eof ? 0 : UV_READABLE) | (c->blocked ? UV_WRITABLE : 0);
@@ -151,7 +156,7 @@ static void on_deadline(struct pl_conn *c)
         (void)pl_fail(&why, PELAGO_IO,
                       "%s took the connection but did not finish the handshake: is it a pelago syncer?",
                       c->peer.address);
-    if (c->state == PL_CONN_SILENT || c->state == PL_CONN_HANDSHAKE)
+    if (c->state == PL_CONN_SILENT || c->state == PL_CONN_HANDSHAKE || c->state == PL_CONN_OPEN)
         pl_conn_fail(c, &why);
     else if (c->state == PL_CONN_FLUSHING || c->state == PL_CONN_LINGER)
         pl_conn_destroy(c);
@@ -216,7 +221,7 @@ static void on_wake(uv_idle_t *handle)
     }
     if (!c->blocked)
         pl_conn_write(c);
-    if (c->state == PL_CONN_OPEN && c->in.hungry && !c->in.paused)
+    if (c->state == PL_CONN_OPEN && c->hungry && !pl_bundle_is_paused(c))
         pl_conn_read(c);
     pl_conn_arm(c);
 }
@@ -227,10 +232,10 @@ void pl_conn_wake(struct pl_conn *c)
         pl_assert(uv_idle_start(&c->wake, on_wake) == 0);
 }
 
-bool pl_conn_begin_tls(struct pl_conn *c, SSL_CTX *ctx)
+bool pl_conn_begin_tls(struct pl_conn *c, SSL_CTX *ctx, const struct pl_tls_own *own, enum pl_tls_kind kind)
 {
     pl_assert(c->ssl == NULL && c->pipe.fd >= 0 && c->has_poll);
-    c->ssl = pl_tls_new(ctx, &c->pipe, &c->check);
+    c->ssl = pl_tls_new(ctx, own, kind, &c->pipe, &c->check);
     c->state = PL_CONN_HANDSHAKE;
     c->blocked = false;
     return c->ssl != NULL;
@@ -247,10 +252,14 @@ static void open_up(struct pl_conn *c)
     c->peer.role = c->check.name.role;
     c->peer.identity = c->check.name.identity;
     c->peer.shard = c->check.name.shard;
+    if (!pl_bundle_open(c))
+        return;
+    pl_tls_own_release(&c->own);
     if (c->listener != NULL)
         pl_listener_opened(c);
     pl_conn_wake(c);
-    c->ops.opened(c->user, c, &c->peer);
+    if (!c->member.is_stream)
+        c->ops.opened(c->user, c, &c->peer);
 }
 
 /* A refused certificate deserves that its owner reads why: the alert is out, and the socket stays until he has it. */
@@ -272,7 +281,7 @@ void pl_conn_handshake(struct pl_conn *c)
     c->blocked = error == SSL_ERROR_WANT_WRITE;
     if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE)
         return;
-    if (error == SSL_ERROR_NONE && pl_tls_is_pelago(c->ssl)) {
+    if (error == SSL_ERROR_NONE && pl_tls_kind(c->ssl) != PL_TLS_OTHER) {
         open_up(c);
         return;
     }
@@ -298,6 +307,10 @@ void pl_conn_break(struct pl_conn *c, const struct pl_error *why)
 void pl_conn_fail(struct pl_conn *c, const struct pl_error *why)
 {
     pl_assert(c->state != PL_CONN_DEAD);
+    if (c->member.is_stream) {
+        pl_bundle_fail(c, why);
+        return;
+    }
     bool known = c->state == PL_CONN_OPEN || c->state == PL_CONN_DIALLING || c->check.dialling;
     bool over = c->state == PL_CONN_FLUSHING || c->state == PL_CONN_LINGER;
     if (!known && !over && c->listener != NULL)
@@ -317,6 +330,7 @@ void pl_conn_destroy(struct pl_conn *c)
         pl_listener_forget(c);
     if (c->dial != NULL)
         pl_dial_cancel(c);
+    pl_bundle_leave(c);
     if (c->has_poll)
         uv_close((uv_handle_t *)&c->poll, on_handle_closed);
     if (c->pipe.fd >= 0)
@@ -336,6 +350,8 @@ void pl_conn_close(struct pl_conn *c, uint64_t flush_ns)
     c->state = PL_CONN_FLUSHING;
     c->deadline_ns = pl_add_sat(uv_hrtime(), flush_ns);
     pl_conn_wake(c);
+    if (c->member.bundle != NULL)
+        pl_bundle_close(c);
 }
 
 void pl_conn_set_user(struct pl_conn *c, void *user)
@@ -353,27 +369,43 @@ void pl_conn_set_frame_max(struct pl_conn *c, uint32_t payload_bytes)
     c->frame_max = payload_bytes;
 }
 
-void pl_conn_set_bucket(struct pl_conn *c, struct pl_bucket *bucket)
+static void set_bucket(struct pl_conn *c, struct pl_bucket *bucket)
 {
     c->bucket = bucket;
     c->bucket_ns = PL_NEVER;
     pl_conn_wake(c);
 }
 
+void pl_conn_set_bucket(struct pl_conn *c, struct pl_bucket *bucket)
+{
+    const struct pl_bundle *b = c->member.bundle;
+    set_bucket(c, bucket);
+    for (uint32_t i = 0; b != NULL && i < b->count; i++)
+        set_bucket(b->streams[i], bucket);
+}
+
 void pl_conn_pause(struct pl_conn *c, bool paused)
 {
-    if (c->in.paused == paused)
+    const struct pl_bundle *b = c->member.bundle;
+    if (c->paused == paused)
         return;
-    c->in.paused = paused;
-    c->in.hungry = true; /* frames may lie in a buffer already */
+    c->paused = paused;
+    c->hungry = true; /* frames may lie in a buffer already */
     pl_conn_wake(c);
+    for (uint32_t i = 0; b != NULL && i < b->count; i++) {
+        b->streams[i]->hungry = true;
+        pl_conn_wake(b->streams[i]);
+    }
 }
 
 void pl_conn_view(struct pl_conn *c, struct pl_conn_view *out)
 {
     struct tcp_info info = {0};
     socklen_t len = sizeof info;
-    *out = (struct pl_conn_view){.bytes_in = c->bytes_in, .bytes_out = c->bytes_out};
+    const struct pl_bundle *b = c->member.bundle;
+    *out = (struct pl_conn_view){.bytes_in = b != NULL ? b->in_place : c->bytes_in,
+                                 .bytes_out = b != NULL ? b->out_place : c->bytes_out,
+                                 .streams = pl_bundle_streams(c)};
     if (c->pipe.fd >= 0 && getsockopt(c->pipe.fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0)
         out->rtt_ns = (uint64_t)info.tcpi_rtt * PL_US;
 }

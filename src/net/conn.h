@@ -8,7 +8,7 @@
  * Receiving holds one frame at most, and no more than frame_max says. Before the handshake is done a connection may
  * send 16 KiB and take PL_CONN_HANDSHAKE_NS; after it, a frame that has begun must make progress (PL_CONN_STALL_NS).
  *
- * What closed() says, by status: IO and NOTFOUND (no such host) may be gone in a moment, dial again; INVALID (bad address,
+ * What closed() says, by status: UNREACHABLE, IO and NOTFOUND (no such host) may be gone in a moment, dial again; INVALID (bad address,
  * not our syncer), PROTO (no pelago there) and STALE (our certificate has expired) need a person or a new certificate;
  * LIMIT, too slow or too much queued. In TLS 1.3 the side that dials is done before the other has seen its
  * certificate: a refused one gets opened() and then closed() with the reason.
@@ -34,7 +34,10 @@ enum {
     PL_CONN_QUEUE_BYTES = 4 << 20, /* without asking for room: a peer that lets this much pile up is closed */
     PL_CONN_STRANGER_BYTES = 16 << 10, /* what may come before the handshake is done */
     PL_CONN_STALL_BYTES = 4096,
+    PL_CONN_STREAMS_MAX = 8,    /* TLS connections that may carry one connection's bytes */
+    PL_CONN_STREAMS_AUTO = 255, /* 1 on a short way, 4 where a round trip takes PL_CONN_FAR_NS or more */
 };
+#define PL_CONN_FAR_NS (20 * PL_MS)
 #define PL_CONN_HANDSHAKE_NS (5 * PL_SEC)
 /* For so long less than PL_CONN_STALL_BYTES of a frame that has begun may come (from a peer without identity: the
  * whole frame must be there), or nothing be taken of what is queued. */
@@ -68,6 +71,12 @@ struct pl_net_options {
         *own;           /* read during the call only; certificate may be empty on a side that enrols */
     uint32_t frame_max; /* payload bytes accepted until pl_conn_set_frame_max */
     uint64_t handshake_ns, stall_ns; /* 0: the constants above */
+    /* Dialling: over how many TLS connections the bytes travel; 0 and 1: one. Fewer where the other side allows fewer or
+     * further ones cannot be made; nobody above sees a difference but speed. Listening: how many it allows; 0: the most. */
+    uint8_t streams;
+    /* Sees every frame before it is encrypted and after it was decrypted, in the order of the connection; may be NULL. */
+    void (*capture)(void *user, bool sent, const void *bytes, size_t len);
+    void *capture_user;
     /* listeners only; 0: 4096, 256, 64 */
     uint32_t conns_max;       /* authenticated ones and those in the handshake together */
     uint32_t handshakes_max;  /* of them in the handshake; the oldest gives way */
@@ -117,6 +126,7 @@ void pl_conn_set_bucket(struct pl_conn *c, struct pl_bucket *bucket); /* borrowe
 struct pl_conn_view {
     uint64_t bytes_in, bytes_out; /* of frames, without TLS */
     uint64_t rtt_ns;              /* as the kernel measures it; 0: unknown */
+    uint32_t streams;             /* that carry it now */
 };
 void pl_conn_view(struct pl_conn *c, struct pl_conn_view *out);
 

@@ -12,45 +12,36 @@
 #include <openssl/err.h>
 
 enum {
-    INPUT_BYTES = 32 << 10, /* a record, and what is left of a frame before it */
     SCRATCH_BYTES = 16 << 10,
     RECORD_OVERHEAD = 22, /* header, content type and tag */
 };
 
 /* --- reading --- */
 
-static void free_input(struct pl_conn *c)
+struct pl_input *pl_conn_frames(struct pl_conn *c)
 {
-    pl_alloc_free(c->alloc, c->in.bytes, c->in.cap);
-    c->in.bytes = NULL;
-    c->in.cap = c->in.at = c->in.end = 0;
+    return c->member.bundle != NULL ? &c->member.bundle->in : &c->in;
+}
+
+static bool is_bundled(const struct pl_conn *c)
+{
+    return c->member.bundle != NULL || c->member.is_stream;
 }
 
 /* Room for at least one byte of what is needed. The frame's length has been checked when need was set. */
 static bool make_space(struct pl_conn *c)
 {
-    struct pl_input *in = &c->in;
-    size_t have = in->end - in->at, cap = pl_max64(INPUT_BYTES, in->need);
-    pl_assert(in->at <= in->end && in->end <= in->cap);
-    pl_assert(in->need <= PL_FRAME_HEADER_BYTES + (size_t)PL_FRAME_BYTES_MAX);
-    if (in->at > 0 && (have == 0 || in->cap - in->at < cap)) {
-        memmove(in->bytes, in->bytes + in->at, have);
-        in->at = 0;
-        in->end = have;
-    }
-    if (in->cap - in->at >= cap)
-        return true;
-    uint8_t *bytes = c->alloc->resize(c->alloc->user, in->bytes, in->cap, cap);
-    if (bytes == NULL)
-        return false;
-    in->bytes = bytes;
-    in->cap = cap;
-    return true;
+    if (is_bundled(c))
+        return pl_bundle_reserve(c);
+    pl_assert(c->in.need <= PL_FRAME_HEADER_BYTES + (size_t)PL_FRAME_BYTES_MAX);
+    return pl_input_reserve(&c->in, c->alloc, pl_max64(PL_INPUT_BYTES, c->in.need));
 }
 
-static void spoil(struct pl_conn *c, const struct pl_error *err)
+void pl_conn_spoil(struct pl_conn *c, const struct pl_error *err)
 {
-    c->in.spoilt = true;
+    if (c->spoilt || c->state != PL_CONN_OPEN)
+        return;
+    c->spoilt = true;
     c->ops.bad(c->user, c, err);
 }
 
@@ -66,43 +57,45 @@ static bool is_too_long(const struct pl_conn *c, size_t frame_bytes, struct pl_e
 /* Hands over one frame. False: there is none, or nobody wants it now. */
 static bool deliver_one(struct pl_conn *c)
 {
-    struct pl_input *in = &c->in;
+    struct pl_input *in = pl_conn_frames(c);
     struct pl_frame frame;
     struct pl_error err;
-    if (in->end - in->at < pl_max64(in->need, 1) || in->paused || in->spoilt || c->state != PL_CONN_OPEN)
+    if (in->end - in->at < pl_max64(in->need, 1) || c->paused || c->spoilt || c->state != PL_CONN_OPEN)
         return false;
-    enum pelago_status st = pl_frame_parse(in->bytes + in->at, in->end - in->at, &frame, &err);
-    if ((st == PELAGO_OK || st == PELAGO_SHORT) && is_too_long(c, frame.need, &err)) {
-        spoil(c, &err);
-        return false;
-    }
+    const uint8_t *bytes = in->bytes + in->at;
+    enum pelago_status st = pl_frame_parse(bytes, in->end - in->at, &frame, &err);
+    if ((st == PELAGO_OK || st == PELAGO_SHORT) && is_too_long(c, frame.need, &err))
+        st = PELAGO_LIMIT;
     if (st == PELAGO_SHORT) {
         in->need = frame.need;
         return false;
     }
     if (st != PELAGO_OK) {
-        spoil(c, &err);
+        pl_conn_spoil(c, &err);
         return false;
     }
     in->at += frame.total;
     in->need = 0;
     in->frames++;
-    in->large = in->large || frame.total > INPUT_BYTES;
+    in->large = in->large || frame.total > PL_INPUT_BYTES;
+    if (c->capture != NULL)
+        c->capture(c->capture_user, false, bytes, frame.total);
     c->ops.frame(c->user, c, &frame);
     return true;
 }
 
-/* False: nothing more is to be read now. */
-static bool deliver(struct pl_conn *c, uint64_t *turn_frames)
+bool pl_conn_deliver(struct pl_conn *c, uint64_t *turn_frames)
 {
     while (*turn_frames < PL_CONN_TURN_FRAMES && deliver_one(c))
         ++*turn_frames;
-    return c->state == PL_CONN_OPEN && !c->in.paused && !c->in.spoilt;
+    return c->state == PL_CONN_OPEN && !c->paused && !c->spoilt;
 }
 
 static void end_of_stream(struct pl_conn *c, int error)
 {
     struct pl_error why;
+    if (error == SSL_ERROR_ZERO_RETURN && is_bundled(c) && !pl_bundle_end(c))
+        return; /* the others may still bring something */
     if (error == SSL_ERROR_ZERO_RETURN)
         (void)pl_fail(&why, PELAGO_IO, "%s closed the connection", c->peer.address);
     else
@@ -110,11 +103,11 @@ static void end_of_stream(struct pl_conn *c, int error)
     pl_conn_fail(c, &why);
 }
 
-static void fail_no_memory(struct pl_conn *c)
+void pl_conn_fail_no_memory(struct pl_conn *c)
 {
     struct pl_error why;
-    (void)pl_fail(&why, PELAGO_NOMEM, "out of memory for a frame of %lu bytes from %s", (uint64_t)c->in.need,
-                  c->peer.address);
+    (void)pl_fail(&why, PELAGO_NOMEM, "out of memory for a frame of %lu bytes from %s",
+                  (uint64_t)pl_conn_frames(c)->need, c->peer.address);
     pl_conn_fail(c, &why);
 }
 
@@ -124,7 +117,7 @@ static bool fill_input(struct pl_conn *c, size_t *turn_bytes)
     struct pl_input *in = &c->in;
     size_t n = 0;
     if (!make_space(c)) {
-        fail_no_memory(c);
+        pl_conn_fail_no_memory(c);
         return false;
     }
     ERR_clear_error();
@@ -148,24 +141,30 @@ static bool fill_input(struct pl_conn *c, size_t *turn_bytes)
     return false;
 }
 
+/* False: nothing more is to be read now. */
+static bool hand_over(struct pl_conn *c, uint64_t *turn_frames)
+{
+    return is_bundled(c) ? pl_bundle_pump(c, turn_frames) : pl_conn_deliver(c, turn_frames);
+}
+
 void pl_conn_read(struct pl_conn *c)
 {
     struct pl_input *in = &c->in;
     size_t turn_bytes = 0;
     uint64_t turn_frames = 0;
     pl_assert(c->state == PL_CONN_OPEN && c->ssl != NULL);
-    in->hungry = false;
-    while (deliver(c, &turn_frames)) {
+    c->hungry = false;
+    while (hand_over(c, &turn_frames) && !c->member.ended) {
         if (turn_bytes >= PL_CONN_TURN_BYTES || turn_frames >= PL_CONN_TURN_FRAMES) {
-            in->hungry = true;
+            c->hungry = true;
             pl_conn_wake(c);
             break;
         }
-        if (!fill_input(c, &turn_bytes))
+        if ((is_bundled(c) && pl_bundle_is_ahead(c)) || !fill_input(c, &turn_bytes))
             break;
     }
-    if (c->state == PL_CONN_OPEN && in->at == in->end && in->cap <= INPUT_BYTES)
-        free_input(c);
+    if (c->state == PL_CONN_OPEN && in->at == in->end && in->cap <= PL_INPUT_BYTES)
+        pl_input_release(in, c->alloc);
 }
 
 void pl_conn_discard(struct pl_conn *c)
@@ -183,42 +182,69 @@ void pl_conn_discard(struct pl_conn *c)
 
 /* --- writing --- */
 
-bool pl_conn_room(const struct pl_conn *c)
+/* Where frames wait; a stream's own queue holds segments. */
+static const struct pl_queue *frames_out(const struct pl_conn *c)
 {
-    return c->out.bytes < PL_CONN_ROOM_BYTES;
+    return c->member.bundle != NULL ? &c->member.bundle->out : &c->out;
 }
 
-size_t pl_conn_queued(const struct pl_conn *c)
+bool pl_conn_room(const struct pl_conn *c)
+{
+    return frames_out(c)->bytes < PL_CONN_ROOM_BYTES;
+}
+
+/* On this socket. */
+static size_t waiting(const struct pl_conn *c)
 {
     const struct pl_tls_batch *b = c->pipe.batch;
     return c->out.bytes + (b != NULL ? b->end - b->at : 0);
 }
 
-bool pl_conn_send(struct pl_conn *c, const struct pl_msg *msg)
+size_t pl_conn_queued(const struct pl_conn *c)
+{
+    return c->member.bundle != NULL ? pl_bundle_queued(c) : waiting(c);
+}
+
+/* Room for a frame in the queue, or NULL: the connection is broken. */
+static uint8_t *make_room(struct pl_conn *c, struct pl_queue *q, size_t bytes)
 {
     struct pl_error why;
-    size_t bytes = pl_frame_bytes(msg);
-    pl_assert(c->state <= PL_CONN_OPEN);
-    if (c->failing)
-        return false;
-    if (c->deaf)
-        return true; /* lost like anything else on a broken line; closed() is on its way */
-    if (!pl_conn_room(c) && c->out.bytes + bytes > PL_CONN_QUEUE_BYTES) {
+    if (q->bytes >= PL_CONN_ROOM_BYTES && q->bytes + bytes > PL_CONN_QUEUE_BYTES) {
         (void)pl_fail(&why, PELAGO_LIMIT, "%s takes nothing: %lu bytes wait for it already", c->peer.address,
-                      (uint64_t)c->out.bytes);
+                      (uint64_t)q->bytes);
         pl_conn_break(c, &why);
-        return false;
+        return NULL;
     }
-    uint8_t *room = pl_queue_room(&c->out, bytes);
+    uint8_t *room = pl_queue_room(q, bytes);
     if (room == NULL) {
         (void)pl_fail(&why, PELAGO_NOMEM, "out of memory for a frame of %lu bytes to %s", (uint64_t)bytes,
                       c->peer.address);
         pl_conn_break(c, &why);
-        return false;
     }
-    pl_queue_add(&c->out, pl_frame_encode(msg, room, bytes));
+    return room;
+}
+
+bool pl_conn_send(struct pl_conn *c, const struct pl_msg *msg)
+{
+    struct pl_bundle *b = c->member.bundle;
+    struct pl_queue *q = b != NULL ? &b->out : &c->out;
+    size_t bytes = pl_frame_bytes(msg);
+    pl_assert(c->state <= PL_CONN_OPEN && !c->member.is_stream);
+    if (c->failing)
+        return false;
+    if (c->deaf)
+        return true; /* lost like anything else on a broken line; closed() is on its way */
+    uint8_t *room = make_room(c, q, bytes);
+    if (room == NULL)
+        return false;
+    bytes = pl_frame_encode(msg, room, bytes);
+    pl_queue_add(q, bytes);
+    if (c->capture != NULL)
+        c->capture(c->capture_user, true, room, bytes);
     c->full = c->full || !pl_conn_room(c);
-    if (c->state == PL_CONN_OPEN && !c->blocked && c->bucket_ns == PL_NEVER)
+    if (b != NULL)
+        pl_bundle_wake(c);
+    else if (c->state == PL_CONN_OPEN && !c->blocked && c->bucket_ns == PL_NEVER)
         pl_conn_wake(c);
     return true;
 }
@@ -226,15 +252,17 @@ bool pl_conn_send(struct pl_conn *c, const struct pl_msg *msg)
 /* The write side is gone; a last word of the peer may still be there to be read. */
 static void go_deaf(struct pl_conn *c)
 {
-    if (c->state != PL_CONN_OPEN || c->in.spoilt || c->in.paused) {
+    if (c->state != PL_CONN_OPEN || c->spoilt || c->paused || c->member.is_stream) {
         end_of_stream(c, SSL_ERROR_SSL);
         return;
     }
     c->deaf = true;
     c->retry = 0;
     pl_queue_release(&c->out);
+    if (c->member.bundle != NULL)
+        pl_queue_release(&c->member.bundle->out);
     pl_conn_end_batch(c);
-    c->in.hungry = true;
+    c->hungry = true;
     pl_conn_wake(c);
 }
 
@@ -322,7 +350,7 @@ static uint64_t ask_bucket(struct pl_conn *c)
 
 static void begin_linger(struct pl_conn *c)
 {
-    pl_assert(c->state == PL_CONN_FLUSHING && pl_conn_queued(c) == 0);
+    pl_assert(c->state == PL_CONN_FLUSHING && waiting(c) == 0);
     ERR_clear_error();
     (void)SSL_shutdown(c->ssl); /* close_notify; whether it gets through no longer matters */
     (void)shutdown(c->pipe.fd, SHUT_WR);
@@ -333,7 +361,27 @@ static void begin_linger(struct pl_conn *c)
 
 static bool is_all_out(const struct pl_conn *c)
 {
-    return c->out.bytes == 0 && (c->pipe.batch == NULL || c->pipe.batch->end == 0);
+    return c->out.bytes == 0 && pl_bundle_is_empty(c) && (c->pipe.batch == NULL || c->pipe.batch->end == 0);
+}
+
+static bool may_write(const struct pl_conn *c)
+{
+    return !c->blocked && c->bucket_ns == PL_NEVER;
+}
+
+/* A stream takes its next segment only when it can send it: others may be faster. */
+static bool has_output(struct pl_conn *c)
+{
+    return may_write(c) && (c->out.bytes > 0 || pl_bundle_refill(c));
+}
+
+static void tell_drained(struct pl_conn *c)
+{
+    struct pl_conn *lead = pl_bundle_lead(c);
+    if (lead == NULL || lead->state != PL_CONN_OPEN || !lead->full || !pl_conn_room(lead))
+        return;
+    lead->full = false;
+    lead->ops.drained(lead->user, lead);
 }
 
 void pl_conn_write(struct pl_conn *c)
@@ -341,8 +389,11 @@ void pl_conn_write(struct pl_conn *c)
     size_t turn_bytes = 0;
     if (c->state != PL_CONN_OPEN && c->state != PL_CONN_FLUSHING)
         return;
-    begin_batch(c);
-    while (c->out.bytes > 0 && !c->blocked && c->bucket_ns == PL_NEVER) {
+    if (has_output(c)) {
+        begin_batch(c);
+        pl_sock_pace(c, uv_hrtime());
+    }
+    while (has_output(c)) {
         if (turn_bytes >= PL_CONN_TURN_BYTES) {
             pl_conn_wake(c);
             break;
@@ -355,10 +406,8 @@ void pl_conn_write(struct pl_conn *c)
         return;
     if (c->state == PL_CONN_FLUSHING && is_all_out(c))
         begin_linger(c);
-    else if (c->state == PL_CONN_OPEN && c->full && pl_conn_room(c)) {
-        c->full = false;
-        c->ops.drained(c->user, c);
-    }
+    else
+        tell_drained(c);
 }
 
 /* --- watching --- */
@@ -369,21 +418,32 @@ static bool is_nameless(const struct pl_conn *c)
     return c->peer.role == PL_ROLE_NONE && !c->check.dialling;
 }
 
+/* Streams owe nothing by themselves: one may have to wait for another. */
 static bool owes_input(const struct pl_conn *c)
 {
-    return !c->in.paused && !c->in.spoilt &&
-           (is_nameless(c) || c->in.end > c->in.at || SSL_has_pending(c->ssl));
+    if (c->paused || c->spoilt || c->member.is_stream)
+        return false;
+    if (c->member.bundle != NULL)
+        return pl_bundle_owes(c);
+    return is_nameless(c) || c->in.end > c->in.at || SSL_has_pending(c->ssl);
 }
 
 bool pl_conn_is_busy(const struct pl_conn *c)
 {
-    return owes_input(c) || pl_conn_queued(c) > 0 || c->in.cap > INPUT_BYTES;
+    const struct pl_bundle *b = c->member.bundle;
+    return owes_input(c) || waiting(c) > 0 || c->in.cap > PL_INPUT_BYTES ||
+           (b != NULL && b->lead == c && b->in.cap > PL_INPUT_BYTES);
+}
+
+static uint64_t input_so_far(const struct pl_conn *c)
+{
+    return c->member.bundle != NULL ? c->member.bundle->in_place : c->pipe.in;
 }
 
 static void mark_input(struct pl_conn *c, uint64_t now_ns)
 {
-    c->marks.in = c->pipe.in;
-    c->marks.frames = c->in.frames;
+    c->marks.in = input_so_far(c);
+    c->marks.frames = pl_conn_frames(c)->frames;
     c->marks.in_ns = now_ns;
 }
 
@@ -399,14 +459,23 @@ void pl_conn_mark(struct pl_conn *c, uint64_t now_ns)
     mark_output(c, now_ns);
 }
 
+/* What was large goes back when nothing large has come for a while. */
+static void shrink(struct pl_input *in, const struct pl_alloc *alloc)
+{
+    if (in->at == in->end && in->cap > PL_INPUT_BYTES && !in->large)
+        pl_input_release(in, alloc);
+    in->large = false;
+}
+
 void pl_conn_watch(struct pl_conn *c, uint64_t now_ns)
 {
     struct pl_error why = {.text = ""};
-    pl_assert(c->state == PL_CONN_OPEN && c->marks.in <= c->pipe.in && c->marks.out <= c->pipe.out);
-    bool enough = !is_nameless(c) && c->pipe.in - c->marks.in >= PL_CONN_STALL_BYTES;
-    if (!owes_input(c) || enough || c->in.frames != c->marks.frames)
+    uint64_t in = input_so_far(c);
+    pl_assert(c->state == PL_CONN_OPEN && c->marks.out <= c->pipe.out);
+    bool enough = !is_nameless(c) && in - c->marks.in >= PL_CONN_STALL_BYTES;
+    if (!owes_input(c) || enough || pl_conn_frames(c)->frames != c->marks.frames)
         mark_input(c, now_ns);
-    if (pl_conn_queued(c) == 0 || c->pipe.out != c->marks.out || c->bucket_ns != PL_NEVER)
+    if (waiting(c) == 0 || c->pipe.out != c->marks.out || c->bucket_ns != PL_NEVER)
         mark_output(c, now_ns);
     if (now_ns - c->marks.in_ns >= c->stall_ns)
         (void)pl_fail(&why, PELAGO_LIMIT, "%s has not sent a whole frame for %lu s", c->peer.address,
@@ -418,7 +487,7 @@ void pl_conn_watch(struct pl_conn *c, uint64_t now_ns)
         pl_conn_fail(c, &why);
         return;
     }
-    if (c->in.at == c->in.end && c->in.cap > INPUT_BYTES && !c->in.large)
-        free_input(c);
-    c->in.large = false;
+    shrink(&c->in, c->alloc);
+    if (pl_conn_frames(c) != &c->in && !c->member.is_stream)
+        shrink(pl_conn_frames(c), c->alloc);
 }

@@ -13,9 +13,11 @@
 #define CONNECT_LAST_NS (10 * PL_SEC)
 #define CONNECT_NEXT_NS (3 * PL_SEC) /* where there is another address to try */
 
+enum { STREAMS_FAR = 4 };
+
 struct pl_dial {
     struct pl_address address;
-    SSL_CTX *ctx;
+    SSL_CTX *ctx; /* borrowed */
     struct addrinfo *list, *at;
     uv_getaddrinfo_t request;
     bool resolving;
@@ -28,7 +30,6 @@ static void free_dial(struct pl_conn *c)
     c->dial = NULL;
     if (d == NULL)
         return;
-    SSL_CTX_free(d->ctx);
     if (d->list != NULL)
         freeaddrinfo(d->list);
     pl_alloc_free(c->alloc, d, sizeof *d);
@@ -48,28 +49,28 @@ static enum pelago_status explain(const struct pl_conn *c, int code, struct pl_e
     const char *who = c->peer.address;
     switch (code) {
     case ECONNREFUSED:
-        return pl_fail(err, PELAGO_IO, "nobody listens at %s: is the syncer running, and is this its port?",
+        return pl_fail(err, PELAGO_UNREACHABLE, "nobody listens at %s: is the syncer running, and is this its port?",
                        who);
     case ETIMEDOUT:
-        return pl_fail(err, PELAGO_IO,
+        return pl_fail(err, PELAGO_UNREACHABLE,
                        "%s does not answer: is the machine up, and does its firewall let this port through?",
                        who);
     case ENETUNREACH:
     case EHOSTUNREACH:
     case EADDRNOTAVAIL:
         return pl_fail(
-            err, PELAGO_IO,
+            err, PELAGO_UNREACHABLE,
             "%s cannot be reached from here: is this machine's network up, and is the address right?", who);
     case EACCES:
     case EPERM:
-        return pl_fail(err, PELAGO_IO,
+        return pl_fail(err, PELAGO_UNREACHABLE,
                        "this machine does not allow a connection to %s: look at its firewall rules", who);
     case EMFILE:
     case ENFILE:
-        return pl_fail(err, PELAGO_IO,
+        return pl_fail(err, PELAGO_UNREACHABLE,
                        "no socket for %s: too many files are open; raise the limit (ulimit -n)", who);
     default:
-        return pl_fail(err, PELAGO_IO, "no connection to %s: %s", who, strerror(code));
+        return pl_fail(err, PELAGO_UNREACHABLE, "no connection to %s: %s", who, strerror(code));
     }
 }
 
@@ -157,6 +158,17 @@ static bool is_own_echo(int fd)
            memcmp(&own, &peer, own_len) == 0;
 }
 
+/* The first round trip is behind us. Whoever has no identity gets one stream in any case. */
+static void choose_streams(struct pl_conn *c)
+{
+    struct pl_conn_view view;
+    pl_conn_view(c, &view);
+    if (c->streams == PL_CONN_STREAMS_AUTO)
+        c->streams = view.rtt_ns >= PL_CONN_FAR_NS ? STREAMS_FAR : 1;
+    if (c->own.certificate == NULL)
+        c->streams = 1;
+}
+
 void pl_dial_connected(struct pl_conn *c)
 {
     int code = 0;
@@ -171,7 +183,11 @@ void pl_dial_connected(struct pl_conn *c)
     }
     pl_sock_tune(c->pipe.fd);
     c->deadline_ns = uv_hrtime() + c->handshake_ns;
-    bool begun = pl_conn_begin_tls(c, c->dial->ctx);
+    choose_streams(c);
+    enum pl_tls_kind kind = c->member.is_stream ? PL_TLS_STREAM
+                            : c->streams > 1    ? PL_TLS_BUNDLE
+                                                : PL_TLS_FRAMES;
+    bool begun = pl_conn_begin_tls(c, c->dial->ctx, &c->own, kind);
     free_dial(c);
     if (begun) {
         pl_conn_handshake(c);
@@ -224,36 +240,71 @@ static void look_up(struct pl_conn *c)
 }
 
 /* Everything that can be wrong before a packet is sent. */
-static enum pelago_status prepare(struct pl_conn *c, const struct pl_credentials *own, const char *address,
-                                  struct pl_error *err)
+static enum pelago_status prepare(struct pl_conn *c, const char *address, struct pl_error *err)
 {
     struct pl_dial *d = c->dial;
     PL_TRY(pl_address_parse(address, &d->address, err));
     if (d->address.host[0] == '\0' || strcmp(d->address.host, "*") == 0 || strcmp(d->address.port, "0") == 0)
         return pl_fail(err, PELAGO_INVALID, "%s is nothing to connect to: say the syncer's host and port",
                        address);
-    d->ctx = pl_tls_new_context(own, false, err);
+    d->ctx = pl_tls_dialling(err);
     return d->ctx != NULL ? PELAGO_OK : PELAGO_INVALID;
 }
 
-struct pl_conn *pl_dial(const struct pl_net_options *o, const char *address, uint32_t expect_shard,
-                        const struct pl_conn_ops *ops, void *user)
+static struct pl_conn *new_dial(const struct pl_net_options *o, const char *address,
+                                const struct pl_conn_ops *ops, void *user)
 {
-    struct pl_error why;
     struct pl_conn *c = pl_conn_new(o, ops, user);
     if (c == NULL)
         return NULL;
     c->state = PL_CONN_DIALLING;
+    c->check.dialling = true;
     c->dial = pl_alloc_zero(o->alloc, 1, sizeof *c->dial);
     if (c->dial == NULL) {
         pl_conn_destroy(c);
         return NULL;
     }
     pl_fmt(c->peer.address, sizeof c->peer.address, "%s", address);
-    c->check.dialling = true;
+    return c;
+}
+
+struct pl_conn *pl_dial(const struct pl_net_options *o, const char *address, uint32_t expect_shard,
+                        const struct pl_conn_ops *ops, void *user)
+{
+    struct pl_error why;
+    struct pl_conn *c = new_dial(o, address, ops, user);
+    if (c == NULL)
+        return NULL;
     c->check.expect_shard = expect_shard;
     memcpy(c->check.fingerprint, o->own->fingerprint, sizeof c->check.fingerprint);
-    if (prepare(c, o->own, address, &why) == PELAGO_OK)
+    if (prepare(c, address, &why) == PELAGO_OK && pl_tls_own_load(&c->own, o->own, &why) == PELAGO_OK)
+        look_up(c);
+    else
+        pl_conn_break(c, &why);
+    return c;
+}
+
+struct pl_conn *pl_dial_stream(struct pl_conn *lead)
+{
+    const struct pl_net_options o = {.loop = lead->loop,
+                                     .alloc = lead->alloc,
+                                     .handshake_ns = lead->handshake_ns,
+                                     .stall_ns = lead->stall_ns};
+    struct sockaddr_storage peer = {0};
+    socklen_t len = sizeof peer;
+    struct pl_error why;
+    char address[PL_ADDRESS_MAX];
+    if (getpeername(lead->pipe.fd, (struct sockaddr *)&peer, &len) != 0)
+        return NULL;
+    pl_address_print((const struct sockaddr *)&peer, address); /* a name might lead to another machine now */
+    struct pl_conn *c = new_dial(&o, address, &lead->ops, NULL);
+    if (c == NULL)
+        return NULL;
+    c->member.is_stream = true;
+    c->check.expect_shard = lead->check.expect_shard;
+    memcpy(c->check.fingerprint, lead->check.fingerprint, sizeof c->check.fingerprint);
+    pl_tls_own_share(&c->own, &lead->member.bundle->own);
+    if (prepare(c, address, &why) == PELAGO_OK)
         look_up(c);
     else
         pl_conn_break(c, &why);

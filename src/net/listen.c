@@ -47,6 +47,7 @@ struct pl_listener {
     bool paused, closed;
     uint64_t resume_ns; /* when paused: try again */
     struct pl_guests guests;
+    struct pl_bundle *bundles;
     uint64_t accepted, refused;
     uint64_t second_ns; /* the second in which lines were written */
     uint32_t lines;
@@ -285,7 +286,7 @@ void pl_listener_first_bytes(struct pl_conn *c)
         (void)pl_fail(&why, PELAGO_PROTO, "it does not speak TLS");
     else if (!pl_listener_grants_step(c))
         return;
-    else if (!pl_conn_begin_tls(c, l->ctx))
+    else if (!pl_conn_begin_tls(c, l->ctx, NULL, PL_TLS_OTHER))
         (void)pl_fail(&why, PELAGO_NOMEM, "out of memory");
     else {
         pl_guests_move(&l->guests, c, PL_GUEST_ACTIVE);
@@ -299,7 +300,7 @@ void pl_listener_opened(struct pl_conn *c)
 {
     struct pl_listener *l = c->listener;
     pl_assert(l != NULL);
-    l->accepted++;
+    l->accepted += !c->member.is_stream;
     pl_guests_move(&l->guests, c, c->peer.role == PL_ROLE_NONE ? PL_GUEST_NAMELESS : PL_GUEST_MEMBER);
     resume(l);
 }
@@ -308,9 +309,15 @@ void pl_listener_forget(struct pl_conn *c)
 {
     struct pl_listener *l = c->listener;
     pl_assert(l != NULL);
+    pl_bundle_unlist(c);
     pl_guests_remove(&l->guests, c);
     c->listener = NULL;
     resume(l);
+}
+
+struct pl_bundle **pl_listener_bundles(struct pl_listener *l)
+{
+    return &l->bundles;
 }
 
 /* --- the listener itself --- */
@@ -341,7 +348,8 @@ void pl_listener_close(struct pl_listener *l)
         struct pl_conn *c;
         while ((c = l->guests.lists[list].first) != NULL) {
             pl_listener_forget(c);
-            if (list < PL_GUEST_NAMELESS) /* nobody above knows of it */
+            bool lost = c->member.is_stream && c->member.bundle == NULL; /* no connection claims it */
+            if (list < PL_GUEST_NAMELESS || lost)                        /* nobody above knows of it */
                 pl_conn_destroy(c);
         }
     }
@@ -469,6 +477,8 @@ static void set_limits(struct pl_net_options *o)
     o->conns_max = o->conns_max > 0 ? o->conns_max : CONNS_MAX;
     o->handshakes_max = o->handshakes_max > 0 ? o->handshakes_max : HANDSHAKES_MAX;
     o->per_address_max = o->per_address_max > 0 ? o->per_address_max : PER_ADDRESS_MAX;
+    if (o->streams == 0 || o->streams > PL_CONN_STREAMS_MAX)
+        o->streams = PL_CONN_STREAMS_MAX;
 }
 
 enum pelago_status pl_listen(struct pl_listener **out, const struct pl_net_options *o, const char *address,
@@ -487,7 +497,7 @@ enum pelago_status pl_listen(struct pl_listener **out, const struct pl_net_optio
     pl_assert(uv_prepare_start(&l->turn, on_turn) == 0);
     l->timer.data = l->turn.data = l;
     l->holders = 2;
-    l->ctx = pl_tls_new_context(o->own, true, err);
+    l->ctx = pl_tls_new_listening(o->own, l->o.streams > 1, err);
     l->authority = pl_pki_load_certificate(o->own->authority, o->own->authority_len);
     enum pelago_status st =
         l->ctx != NULL && l->authority != NULL ? open_sockets(l, address, err) : PELAGO_INVALID;

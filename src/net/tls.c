@@ -8,7 +8,9 @@
 #include <openssl/err.h>
 #include <sys/socket.h>
 
-static const uint8_t alpn[] = {8, 'p', 'e', 'l', 'a', 'g', 'o', '/', '1'};
+/* Names of what is carried, with their lengths, in the order in which a side that accepts prefers them. */
+static const uint8_t names[] = "\x9pelago/1b\x9pelago/1s\x8pelago/1";
+enum { NAME_BYTES = 10, FRAMES_AT = 2 * NAME_BYTES, NAMES_BYTES = sizeof names - 1 };
 static const char suites[] = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 enum { CERTIFICATES_MAX = 2 * PL_CERTIFICATE_BYTES_MAX };
 
@@ -193,19 +195,34 @@ static int verify(X509_STORE_CTX *store, void *unused)
     return code == X509_V_OK;
 }
 
+/* from: where in names the kinds begin that this side takes. */
 static int choose_alpn(SSL *ssl, const uint8_t **out, uint8_t *out_len, const uint8_t *in, unsigned in_len,
-                       void *unused)
+                       void *from)
 {
     (void)ssl;
-    (void)unused;
+    const uint8_t *first = from;
     uint8_t *chosen = NULL;
-    if (SSL_select_next_proto(&chosen, out_len, alpn, sizeof alpn, in, in_len) != OPENSSL_NPN_NEGOTIATED)
+    unsigned len = (unsigned)(names + NAMES_BYTES - first);
+    if (SSL_select_next_proto(&chosen, out_len, first, len, in, in_len) != OPENSSL_NPN_NEGOTIATED)
         return SSL_TLSEXT_ERR_ALERT_FATAL;
     *out = chosen;
     return SSL_TLSEXT_ERR_OK;
 }
 
-static bool set_rules(SSL_CTX *ctx, bool accepting)
+/* A bundle can also be a plain connection, where the other side knows no bundles. */
+static bool offer(SSL *ssl, enum pl_tls_kind kind)
+{
+    uint8_t both[NAMES_BYTES - NAME_BYTES];
+    memcpy(both, names, NAME_BYTES);
+    memcpy(both + NAME_BYTES, names + FRAMES_AT, NAMES_BYTES - FRAMES_AT);
+    if (kind == PL_TLS_BUNDLE)
+        return SSL_set_alpn_protos(ssl, both, sizeof both) == 0;
+    if (kind == PL_TLS_STREAM)
+        return SSL_set_alpn_protos(ssl, names + NAME_BYTES, NAME_BYTES) == 0;
+    return SSL_set_alpn_protos(ssl, names + FRAMES_AT, NAMES_BYTES - FRAMES_AT) == 0;
+}
+
+static bool set_rules(SSL_CTX *ctx)
 {
     SSL_CTX_set_options(ctx, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET |
                                  SSL_OP_CIPHER_SERVER_PREFERENCE);
@@ -217,52 +234,113 @@ static bool set_rules(SSL_CTX *ctx, bool accepting)
     SSL_CTX_set_max_cert_list(ctx, CERTIFICATES_MAX);
     SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
     SSL_CTX_set_cert_verify_callback(ctx, verify, NULL);
-    if (accepting)
-        SSL_CTX_set_alpn_select_cb(ctx, choose_alpn, NULL);
     return SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION) == 1 &&
            SSL_CTX_set_max_proto_version(ctx, TLS1_3_VERSION) == 1 &&
            SSL_CTX_set_ciphersuites(ctx, suites) == 1 && SSL_CTX_set1_groups_list(ctx, "X25519") == 1 &&
            SSL_CTX_set1_sigalgs_list(ctx, "ed25519") == 1 &&
            SSL_CTX_set1_client_sigalgs_list(ctx, "ed25519") == 1 && SSL_CTX_set_num_tickets(ctx, 0) == 1 &&
-           SSL_CTX_set_max_early_data(ctx, 0) == 1 &&
-           (accepting || SSL_CTX_set_alpn_protos(ctx, alpn, sizeof alpn) == 0);
+           SSL_CTX_set_max_early_data(ctx, 0) == 1;
 }
 
-/* Certificate and key; a side that accepts shows its authority too, for those who know the fingerprint alone. */
-static bool set_credentials(SSL_CTX *ctx, const struct pl_credentials *own, bool accepting)
+enum pelago_status pl_tls_own_load(struct pl_tls_own *own, const struct pl_credentials *c,
+                                   struct pl_error *err)
 {
-    X509 *x = pl_pki_load_certificate(own->certificate, own->certificate_len);
-    X509 *authority = accepting ? pl_pki_load_certificate(own->authority, own->authority_len) : NULL;
-    EVP_PKEY *key = pl_pki_load_key(own->key, own->key_len);
-    bool good = x != NULL && key != NULL && SSL_CTX_use_certificate(ctx, x) == 1 &&
-                SSL_CTX_use_PrivateKey(ctx, key) == 1 && SSL_CTX_check_private_key(ctx) == 1 &&
-                (!accepting || (authority != NULL && SSL_CTX_add1_chain_cert(ctx, authority) == 1));
-    EVP_PKEY_free(key);
+    *own = (struct pl_tls_own){NULL, NULL};
+    if (c->certificate_len == 0)
+        return PELAGO_OK;
+    own->certificate = pl_pki_load_certificate(c->certificate, c->certificate_len);
+    own->key = pl_pki_load_key(c->key, c->key_len);
+    if (own->certificate != NULL && own->key != NULL &&
+        X509_check_private_key(own->certificate, own->key) == 1)
+        return PELAGO_OK;
+    pl_tls_own_release(own);
+    return pl_pki_fail(err, "TLS cannot be set up with these credentials");
+}
+
+void pl_tls_own_share(struct pl_tls_own *own, const struct pl_tls_own *with)
+{
+    *own = *with;
+    if (own->certificate != NULL)
+        (void)X509_up_ref(own->certificate);
+    if (own->key != NULL)
+        (void)EVP_PKEY_up_ref(own->key);
+}
+
+void pl_tls_own_release(struct pl_tls_own *own)
+{
+    X509_free(own->certificate);
+    EVP_PKEY_free(own->key);
+    *own = (struct pl_tls_own){NULL, NULL};
+}
+
+/* A side that accepts shows its authority too, for those who know the fingerprint alone. */
+static bool set_credentials(SSL_CTX *ctx, const struct pl_credentials *c)
+{
+    struct pl_tls_own own;
+    if (pl_tls_own_load(&own, c, NULL) != PELAGO_OK)
+        return false;
+    X509 *authority = pl_pki_load_certificate(c->authority, c->authority_len);
+    bool good = authority != NULL && SSL_CTX_use_certificate(ctx, own.certificate) == 1 &&
+                SSL_CTX_use_PrivateKey(ctx, own.key) == 1 && SSL_CTX_add1_chain_cert(ctx, authority) == 1;
     X509_free(authority);
-    X509_free(x);
+    pl_tls_own_release(&own);
     return good;
 }
 
-SSL_CTX *pl_tls_new_context(const struct pl_credentials *own, bool accepting, struct pl_error *err)
+/* NULL: OpenSSL's queue says why. */
+static SSL_CTX *new_context(const SSL_METHOD *method)
 {
-    if (accepting && (own->role != PL_ROLE_SHARD || own->certificate_len == 0 || own->authority_len == 0)) {
+    SSL_CTX *ctx = SSL_CTX_new(method);
+    if (ctx != NULL && CRYPTO_THREAD_run_once(&pipe_once, make_pipe_method) == 1 && pipe_method != NULL &&
+        set_rules(ctx))
+        return ctx;
+    SSL_CTX_free(ctx);
+    return NULL;
+}
+
+SSL_CTX *pl_tls_new_listening(const struct pl_credentials *own, bool bundles, struct pl_error *err)
+{
+    if (own->role != PL_ROLE_SHARD || own->certificate_len == 0 || own->authority_len == 0) {
         (void)pl_fail(err, PELAGO_INVALID, "a syncer cannot listen before it has the certificate of a shard");
         return NULL;
     }
-    SSL_CTX *ctx = SSL_CTX_new(accepting ? TLS_server_method() : TLS_client_method());
-    if (ctx != NULL && CRYPTO_THREAD_run_once(&pipe_once, make_pipe_method) == 1 && pipe_method != NULL &&
-        set_rules(ctx, accepting) && (own->certificate_len == 0 || set_credentials(ctx, own, accepting)))
+    SSL_CTX *ctx = new_context(TLS_server_method());
+    if (ctx != NULL && set_credentials(ctx, own)) {
+        SSL_CTX_set_alpn_select_cb(ctx, choose_alpn, (void *)(uintptr_t)(names + (bundles ? 0 : FRAMES_AT)));
         return ctx;
+    }
     (void)pl_pki_fail(err, "TLS cannot be set up with these credentials");
     SSL_CTX_free(ctx);
     return NULL;
 }
 
-SSL *pl_tls_new(SSL_CTX *ctx, struct pl_tls_pipe *pipe, struct pl_tls_check *check)
+static SSL_CTX *dialling;
+static CRYPTO_ONCE dialling_once = CRYPTO_ONCE_STATIC_INIT;
+
+static void make_dialling(void)
+{
+    dialling = new_context(TLS_client_method());
+}
+
+SSL_CTX *pl_tls_dialling(struct pl_error *err)
+{
+    if (CRYPTO_THREAD_run_once(&dialling_once, make_dialling) != 1 || dialling == NULL)
+        (void)pl_pki_fail(err, "TLS cannot be set up");
+    return dialling;
+}
+
+static bool show_own(SSL *ssl, const struct pl_tls_own *own)
+{
+    return own == NULL || own->certificate == NULL ||
+           (SSL_use_certificate(ssl, own->certificate) == 1 && SSL_use_PrivateKey(ssl, own->key) == 1);
+}
+
+SSL *pl_tls_new(SSL_CTX *ctx, const struct pl_tls_own *own, enum pl_tls_kind kind, struct pl_tls_pipe *pipe,
+                struct pl_tls_check *check)
 {
     SSL *ssl = SSL_new(ctx);
     BIO *bio = BIO_new(pipe_method);
-    if (ssl == NULL || bio == NULL) {
+    if (ssl == NULL || bio == NULL || (check->dialling && (!show_own(ssl, own) || !offer(ssl, kind)))) {
         SSL_free(ssl);
         BIO_free(bio);
         ERR_clear_error();
@@ -278,12 +356,21 @@ SSL *pl_tls_new(SSL_CTX *ctx, struct pl_tls_pipe *pipe, struct pl_tls_check *che
     return ssl;
 }
 
-bool pl_tls_is_pelago(const SSL *ssl)
+enum pl_tls_kind pl_tls_kind(const SSL *ssl)
 {
     const uint8_t *chosen = NULL;
     unsigned len = 0;
     SSL_get0_alpn_selected(ssl, &chosen, &len);
-    return len == sizeof alpn - 1 && memcmp(chosen, alpn + 1, len) == 0;
+    for (unsigned at = 0, kind = 0; at < NAMES_BYTES; at += names[at] + 1u, kind++)
+        if (len == names[at] && memcmp(chosen, names + at + 1, len) == 0)
+            return kind == 0 ? PL_TLS_BUNDLE : kind == 1 ? PL_TLS_STREAM : PL_TLS_FRAMES;
+    return PL_TLS_OTHER;
+}
+
+bool pl_tls_secret(SSL *ssl, uint8_t *out, size_t n)
+{
+    static const char label[] = "EXPORTER-pelago-bundle";
+    return SSL_export_keying_material(ssl, out, n, label, sizeof label - 1, NULL, 0, 0) == 1;
 }
 
 /* What the other side told us, or what its bytes looked like. NULL: no sentence for it. */

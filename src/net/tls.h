@@ -1,6 +1,7 @@
 /* net/tls.h - TLS 1.3 as pelago uses it: contexts, who may come in, and sentences for what went wrong.
  *
- * Only TLS 1.3, only Ed25519 and X25519, no tickets, no early data, no renegotiation, no compression; ALPN "pelago/1".
+ * Only TLS 1.3, only Ed25519 and X25519, no tickets, no early data, no renegotiation, no compression; ALPN says what
+ * is carried.
  * The bytes go through a BIO of our own on the plain socket: it counts them, stops a stranger after a few, never raises
  * SIGPIPE, and says whether the socket had nothing more.
  */
@@ -39,16 +40,40 @@ struct pl_tls_check {
     struct pl_error why;     /* why it was refused; empty text: it was not */
 };
 
-/* NULL with a sentence. A side that accepts needs a certificate of role shard and its authority. */
-SSL_CTX *pl_tls_new_context(const struct pl_credentials *own, bool accepting, struct pl_error *err);
-/* NULL without memory. pipe and check are borrowed for the SSL's life. */
-SSL *pl_tls_new(SSL_CTX *ctx, struct pl_tls_pipe *pipe, struct pl_tls_check *check);
+/* What a connection carries; the two sides agree on it in the handshake (ALPN). */
+enum pl_tls_kind {
+    PL_TLS_OTHER = 0,
+    PL_TLS_FRAMES, /* "pelago/1" */
+    PL_TLS_BUNDLE, /* "pelago/1b": the first stream of a bundle (bundle.h) */
+    PL_TLS_STREAM, /* "pelago/1s": one more */
+};
 
+/* What a side that dials shows of itself; both NULL: nothing. */
+struct pl_tls_own {
+    X509 *certificate;
+    EVP_PKEY *key;
+};
+enum pelago_status pl_tls_own_load(struct pl_tls_own *own, const struct pl_credentials *c,
+                                   struct pl_error *err);
+void pl_tls_own_share(struct pl_tls_own *own, const struct pl_tls_own *with);
+void pl_tls_own_release(struct pl_tls_own *own);
+
+/* Of a side that accepts; needs a certificate of role shard and its authority. NULL with a sentence. */
+SSL_CTX *pl_tls_new_listening(const struct pl_credentials *own, bool bundles, struct pl_error *err);
+/* Of everybody who dials: made once for the process, since that costs more than a handshake, and never freed. Who dials
+ * is said for each SSL. NULL with a sentence. */
+SSL_CTX *pl_tls_dialling(struct pl_error *err);
+/* NULL without memory. own and kind are of a side that dials (NULL: it shows nothing). pipe and check are borrowed for
+ * the SSL's life. */
+SSL *pl_tls_new(SSL_CTX *ctx, const struct pl_tls_own *own, enum pl_tls_kind kind, struct pl_tls_pipe *pipe,
+                struct pl_tls_check *check);
 /* Hands the batch to the socket. False: it takes no more now, or is broken (error). */
 bool pl_tls_flush(struct pl_tls_pipe *pipe);
 
-/* To be asked once the handshake is done: did both sides mean pelago/1? */
-bool pl_tls_is_pelago(const SSL *ssl);
+/* To be asked once the handshake is done: what did both sides mean? */
+enum pl_tls_kind pl_tls_kind(const SSL *ssl);
+/* Bytes that the two ends of this connection know and nobody else (RFC 8446 section 7.5). */
+bool pl_tls_secret(SSL *ssl, uint8_t *out, size_t n);
 
 /* Turns the failure of an SSL call into a sentence; who: the peer's address. Empties OpenSSL's queue. */
 enum pelago_status pl_tls_explain(const SSL *ssl, const struct pl_tls_pipe *pipe,

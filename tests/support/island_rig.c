@@ -119,7 +119,11 @@ static void push(struct island *is, const struct pl_msg_pull *p)
         return;
     }
     make_delta(is, p->fragment, p->round);
+    if (is->bend_values != NULL)
+        is->bend_values(is, p->fragment, is->scratch);
     assert_true(pl_layout_encode_feedback(&is->run->layout, p->fragment, s->up, is->scratch, is->encoded));
+    if (is->bend_bytes != NULL)
+        is->bend_bytes(is, p->fragment, is->encoded, raw);
     size_t len = pl_pack(is->packer, is->encoded, raw, true, is->packed);
     steps += is->claim_steps;
     struct pl_msg head = {.type = PL_MSG_PUSH,
@@ -130,12 +134,14 @@ static void push(struct island *is, const struct pl_msg_pull *p)
                                      .tokens = steps * is->run->manifest.msg.step_tokens_max,
                                      .bytes = len,
                                      .digest = pl_hash64(is->packed, len, 0) + (is->spoil ? 1 : 0)}};
+    if (is->bend_push != NULL)
+        is->bend_push(is, &head.u.push);
     say(is->bulk, &head);
     for (uint32_t i = 0; i < pl_chunk_count(len); i++)
         say(is->bulk, &(struct pl_msg){
                           .type = PL_MSG_DATA,
                           .u.data = {.fragment = p->fragment,
-                                     .id = p->round,
+                                     .id = head.u.push.round,
                                      .index = i,
                                      .bytes = {is->packed + pl_chunk_offset(len, i), pl_chunk_len(len, i)}}});
     is->pushes++;
@@ -203,6 +209,8 @@ static void finish_update(struct island *is, uint32_t number)
     }
     /* What every test of this rig is about: a version has the same bits everywhere. */
     assert_true(pl_values_digest(f->incoming, values) == f->header.digest);
+    if (is->updated != NULL)
+        is->updated(is, number);
     memcpy(f->anchor, f->incoming, values * sizeof(float));
     assert_true(f->header.to_version >= f->version || (f->header.flags & 1) != 0);
     f->version = f->header.to_version;
@@ -371,8 +379,8 @@ static void on_step(uv_timer_t *timer)
     struct island *is = timer->data;
     if (is->done)
         return;
-    is->steps++;
-    is->tokens += is->run->manifest.msg.step_tokens_max;
+    is->steps += is->rate;
+    is->tokens += is->rate * is->run->manifest.msg.step_tokens_max;
     if (is->joined && is->control != NULL)
         say(is->control, &(struct pl_msg){.type = PL_MSG_REPORT,
                                           .u.report = {.steps = is->steps,
@@ -389,7 +397,7 @@ void island_start(struct island *is, struct island_run *run, uv_loop_t *loop,
     uint64_t step_ms = is->step_ms != 0 ? is->step_ms : 5;
     uint32_t shard = is->shard;
     *is = (struct island){
-        .run = run, .loop = loop, .own = *own, .shard = shard, .step_ms = step_ms, .scale = 1};
+        .run = run, .loop = loop, .own = *own, .shard = shard, .step_ms = step_ms, .scale = 1, .rate = 1};
     (void)strncpy(is->address, address, sizeof is->address - 1);
     is->nonce = own->identity * 77 + 1;
     is->fragments = calloc(l->fragment_count, sizeof *is->fragments);

@@ -43,6 +43,14 @@ struct island {
     uint64_t claim_steps; /* added to the steps of every push */
     bool spoil;           /* the digest of a push is wrong */
     bool mute;            /* does not answer PULL */
+    uint64_t rate;        /* steps claimed for every one done; 1 */
+    /* NULL, or changes what is about to be sent: values, their encoding, the header. */
+    void (*bend_values)(struct island *is, uint32_t fragment, float *values);
+    void (*bend_bytes)(struct island *is, uint32_t fragment, uint8_t *encoded, uint64_t len);
+    void (*bend_push)(struct island *is, struct pl_msg_push *push);
+    /* NULL, or sees a new version in incoming while anchor still has the one before. */
+    void (*updated)(struct island *is, uint32_t fragment);
+    void *user;
     /* What happened. */
     uint64_t steps, tokens, incarnation, nonce;
     uint64_t pushes, updates, fulls, greetings, refusals, closes;

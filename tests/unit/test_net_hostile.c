@@ -268,7 +268,7 @@ static void when_files_run_out_it_waits(void **state)
 struct raw_tls {
     struct pl_tls_pipe pipe;
     struct pl_tls_check check;
-    SSL_CTX *ctx;
+    struct pl_tls_own own;
     SSL *ssl;
 };
 
@@ -279,9 +279,8 @@ static struct net_side *raw_tls_open(struct raw_tls *t, const struct pl_credenti
     t->check = (struct pl_tls_check){.dialling = true, .expect_shard = PL_NONE32};
     memcpy(t->check.fingerprint, rig.ca.fingerprint, sizeof t->check.fingerprint);
     assert_int_equal(fcntl(t->pipe.fd, F_SETFL, O_NONBLOCK), 0);
-    t->ctx = pl_tls_new_context(own, false, NULL);
-    assert_non_null(t->ctx);
-    t->ssl = pl_tls_new(t->ctx, &t->pipe, &t->check);
+    assert_int_equal(pl_tls_own_load(&t->own, own, NULL), PELAGO_OK);
+    t->ssl = pl_tls_new(pl_tls_dialling(NULL), &t->own, PL_TLS_FRAMES, &t->pipe, &t->check);
     assert_non_null(t->ssl);
     while (SSL_do_handshake(t->ssl) != 1)
         net_run_for(&rig, PL_MS);
@@ -297,7 +296,7 @@ static void raw_tls_send(struct raw_tls *t, const void *bytes, int len)
 static void raw_tls_close(struct raw_tls *t)
 {
     SSL_free(t->ssl);
-    SSL_CTX_free(t->ctx);
+    pl_tls_own_release(&t->own);
     (void)close(t->pipe.fd);
 }
 

@@ -292,13 +292,13 @@ static void nobody_listens(void **state)
     (void)state;
     pl_listener_close(rig.listener); /* its port is free now */
     rig.listener = NULL;
-    assert_dial_fails(rig.address, PL_NONE32, PELAGO_IO, "nobody listens at 127.0.0.1:");
+    assert_dial_fails(rig.address, PL_NONE32, PELAGO_UNREACHABLE, "nobody listens at 127.0.0.1:");
 }
 
 static void no_way_leads_there(void **state)
 {
     (void)state;
-    assert_dial_fails("255.255.255.255:7", PL_NONE32, PELAGO_IO, "255.255.255.255:7");
+    assert_dial_fails("255.255.255.255:7", PL_NONE32, PELAGO_UNREACHABLE, "255.255.255.255:7");
 }
 
 static void no_such_host(void **state)

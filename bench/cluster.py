@@ -1,0 +1,418 @@
+#!/usr/bin/env python3
+"""What the cluster must show, measured on real processes: one line of JSON a row.
+
+cluster.py [--short] [--row NAME,...] [--keep] [--pelago build/pelago]
+  quiet        the trainer never waits, without faults; merged/alive; digests equal at the end
+  kills        one kill -9 of a learner every 15 s; the trainer never waits, with faults; rejoin times
+  storm        many faults (kill -9, SIGSTOP) at 1 s mean; loss against the run without them, at equal merged tokens
+  crowd        32 learners, a fault every 29 s
+  syncer-kills kill -9 of the syncer at random moments: nothing announced is lost, no trainer paused
+  private      what a learner with private data sends holds none of its text
+  durability   strict against relaxed
+
+Learners share the cores of one machine, so each is paced: a step takes a fixed time of which the computation is a
+part, and a dead neighbour does not speed the living up. --short takes seconds where the full form takes minutes. Random
+choices print their seed (--seed repeats them). Leaves with 1 when a bar is missed.
+"""
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+MISSED = []
+
+
+def emit(row, figure, bar, good, **more):
+    verdict = "pass" if good else "miss"
+    if not good:
+        MISSED.append(row)
+    print(json.dumps({"row": row, "figure": figure, "bar": bar, "verdict": verdict, **more}), flush=True)
+
+
+def read_json(path):
+    """None while it is not there or being replaced."""
+    try:
+        with open(path, encoding="utf-8") as f:
+            return json.load(f)
+    except (OSError, ValueError):
+        return None
+
+
+def last_line(path):
+    try:
+        with open(path, encoding="utf-8") as f:
+            lines = [line for line in f if line.endswith("\n")]
+        return json.loads(lines[-1]) if lines else None
+    except (OSError, ValueError):
+        return None
+
+
+def started_at(pid):
+    """Seconds on the monotonic clock at which the process began; None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+            ticks = int(f.read().rsplit(")", 1)[1].split()[19])
+        return ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+class Cluster:
+    """`pelago run` in a folder of its own, with what happened to each learner."""
+
+    def __init__(self, args, name, *options):
+        self.pelago = os.path.abspath(args.pelago)
+        self.folder = os.path.join(args.work, name)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.output = open(os.path.join(args.work, name + ".out"), "w+", encoding="utf-8")
+        command = [self.pelago, "run", "--out", self.folder, "--quiet", "--stats", *map(str, options)]
+        self.process = subprocess.Popen(command, stdout=self.output, stderr=subprocess.STDOUT)
+        self.lives = {}  # (learner, pid) -> [from, to]
+
+    def status(self):
+        answer = subprocess.run([self.pelago, "status", os.path.join(self.folder, "syncer"), "--json"],
+                                capture_output=True, text=True, check=False)
+        try:
+            return json.loads(answer.stdout) if answer.returncode == 0 else None
+        except ValueError:
+            return None
+
+    def learners(self):
+        """Learner number -> pid of those that run, as run.json has it; keeps the book of lives."""
+        run = read_json(os.path.join(self.folder, "run.json")) or {"learners": []}
+        now = time.monotonic()
+        alive = {}
+        for i, one in enumerate(run["learners"]):
+            begin = started_at(one["pid"]) if one["pid"] else None
+            if begin is not None:
+                alive[i + 1] = one["pid"]
+                life = self.lives.setdefault((i + 1, one["pid"]), [begin, now])
+                life[1] = now
+        return alive
+
+    def syncer(self):
+        run = read_json(os.path.join(self.folder, "run.json"))
+        return run["syncers"][0]["pid"] if run else None
+
+    def identity(self, learner):
+        run = read_json(os.path.join(self.folder, "run.json"))
+        return run["learners"][learner - 1]["identity"]
+
+    def alive_seconds(self, begin, end):
+        return sum(max(0, min(to, end) - max(since, begin)) for since, to in self.lives.values())
+
+    def wait_all(self, count, seconds=60):
+        """Until so many are alive and merged."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.check()
+            s = self.status()
+            self.learners()
+            if s and s["alive"] >= count and s["merges"] > 0:
+                return s
+            time.sleep(0.2)
+        raise SystemExit(f"{self.folder}: the learners did not come together: {self.said()}")
+
+    def check(self):
+        if self.process.poll() is not None:
+            raise SystemExit(f"{self.folder}: pelago run ended with {self.process.returncode}: {self.said()}")
+
+    def said(self):
+        self.output.flush()
+        self.output.seek(0)
+        return self.output.read()[-2000:]
+
+    def finish(self, seconds=120):
+        """Waits for its own end; the report."""
+        self.process.wait(timeout=seconds)
+        if self.process.returncode != 0:
+            raise SystemExit(f"{self.folder}: pelago run ended with {self.process.returncode}: {self.said()}")
+        return read_json(os.path.join(self.folder, "report.json"))
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.output.close()
+
+    def trainer_lines(self):
+        """The last line each learner's process wrote about its trainer."""
+        lines = []
+        run = read_json(os.path.join(self.folder, "run.json"))
+        for one in run["learners"]:
+            line = last_line(os.path.join(one["folder"], "learner.jsonl"))
+            if line:
+                lines.append(line)
+        return lines
+
+
+def paced(learners, pace_ms=100, tokens=10_000_000_000, **more):
+    """Options of a paced run of 1m: 128 tokens a sequence, two a step."""
+    options = {"learners": learners, "threads": 1, "model": "1m", "data": "builtin:tales", "batch": 2, "seq": 128,
+               "pace": f"{pace_ms}ms", "tokens": tokens, **more}
+    return [word for key, value in options.items() for word in (f"--{key.replace('_', '-')}", value)]
+
+
+STEP_TOKENS = 2 * 128
+
+
+def judge_trainers(row, cluster, with_faults):
+    lines = cluster.trainer_lines()
+    share = max(line["blocked_share"] for line in lines)
+    longest = max(line["blocked_p999_ns"] for line in lines) / 1e6
+    steps = sum(line["steps_timed"] for line in lines)
+    emit(row, {"p999_ms": round(longest, 3), "share_percent": round(100 * share, 3)}, {"p999_ms": 1, "share_percent": 1},
+         longest <= 1 and share <= 0.01, faults=with_faults, steps=steps, learners=len(lines))
+
+
+def row_quiet(args):
+    learners, seconds = 8, 20 if args.short else 120
+    c = Cluster(args, "quiet", *paced(learners, tokens=int(learners * STEP_TOKENS * 10 * seconds)))
+    try:
+        c.wait_all(learners)
+        shares = []
+        while c.process.poll() is None:
+            s = c.status()
+            if s and s["phase"] == "running":
+                shares.append(s["merged_alive"])
+            time.sleep(1)
+        report = c.finish()
+        lines = c.trainer_lines()
+        judge_trainers("never-waits", c, False)
+        worst = sorted(shares)[len(shares) // 20] if shares else 0
+        emit("merged-alive", round(sum(shares) / max(1, len(shares)), 4), 0.95, bool(shares) and worst >= 0.95,
+             worst_5_percent=worst)
+        digests = {line["anchors"] for line in lines} | {report["syncer"]["anchors"]} if "syncer" in report else \
+                  {line["anchors"] for line in lines}
+        emit("equality", len(digests), "1 digest at all learners", len(digests) == 1 and len(lines) == learners)
+    finally:
+        c.stop()
+
+
+def kill_learner(c, rng, numbers=None):
+    alive = c.learners()
+    choices = [n for n in alive if numbers is None or n in numbers]
+    if not choices:
+        return None
+    n = rng.choice(sorted(choices))
+    try:
+        os.kill(alive[n], signal.SIGKILL)
+    except ProcessLookupError:
+        return None
+    c.lives[(n, alive[n])][1] = time.monotonic()
+    return n
+
+
+def wait_contribution(c, learner, killed_at, seconds=30):
+    """Seconds from the kill until a push of the new process was merged; None when it took too long."""
+    identity = c.identity(learner)
+    before = None
+    while time.monotonic() < killed_at + seconds:
+        c.check()
+        c.learners()
+        s = c.status()
+        one = next((x for x in (s or {"learners": []})["learners"] if x["identity"] == identity), None)
+        if one is not None:
+            if before is None:
+                before = (one["incarnation"], one["rounds_merged"])
+            elif one["incarnation"] != before[0] and one["alive"]:
+                if before[0] != "seen":
+                    before = ("seen", one["rounds_merged"], one["incarnation"])
+            if before[0] == "seen" and one["rounds_merged"] > before[1]:
+                return time.monotonic() - killed_at
+        time.sleep(0.05)
+    return None
+
+
+def run_kills(args, row, learners, every_s, seconds, bar, pace_ms=100):
+    rng = random.Random(args.seed)
+    c = Cluster(args, row, *paced(learners, pace_ms))
+    try:
+        c.wait_all(learners)
+        time.sleep(3)
+        c.learners()
+        s0, t0 = c.status(), time.monotonic()
+        kills, rejoins, due = 0, [], t0 + every_s
+        while time.monotonic() < t0 + seconds:
+            c.check()
+            c.learners()
+            if time.monotonic() >= due:
+                due += every_s
+                n = kill_learner(c, rng)
+                if n is not None:
+                    kills += 1
+                    took = wait_contribution(c, n, time.monotonic(), every_s * 0.9)
+                    rejoins.append(took if took is not None else float("inf"))
+            time.sleep(0.05)
+        c.learners()
+        s1, t1 = c.status(), time.monotonic()
+        judge_kills(row, c, (s0, t0), (s1, t1), kills, bar, pace_ms, args)
+        judge_rejoins(row, rejoins, pace_ms)
+        judge_trainers("never-waits", c, True)
+        emit("no-hostage", s1["merged_alive"], 0.95, s1["merged_alive"] >= 0.95)
+    finally:
+        c.stop()
+
+
+def judge_kills(row, c, before, after, kills, bar, pace_ms, args):
+    (s0, t0), (s1, t1) = before, after
+    step_s = pace_ms / 1000
+    alive = c.alive_seconds(t0, t1)
+    merged = s1["merged_tokens"] - s0["merged_tokens"]
+    share = merged / (STEP_TOKENS / step_s * alive)
+    period = 24
+    limit = 1 - kills * (period / 2 + 2) * step_s / alive
+    emit(row, round(share, 4), bar, share >= bar, limit=round(limit, 4), kills=kills, seconds=round(t1 - t0),
+         seed=args.seed, alive_seconds=round(alive))
+
+
+def judge_rejoins(row, rejoins, pace_ms):
+    if not rejoins:
+        return
+    bar = 2 + 2 * pace_ms / 1000 + 0.1  # the model goes over loopback in less than a tenth of a second
+    rejoins.sort()
+    emit("rejoin", round(rejoins[-1], 2), round(bar, 2), rejoins[-1] <= bar, of=row, count=len(rejoins),
+         median=round(rejoins[len(rejoins) // 2], 2))
+
+
+def row_kills(args):
+    run_kills(args, "kills", 8, 7 if args.short else 15, 36 if args.short else 1800, 0.93 if args.short else 0.97)
+
+
+def row_crowd(args):
+    run_kills(args, "crowd", 32, 29, 60 if args.short else 1800, 0.977, pace_ms=400)
+
+
+def row_storm(args):
+    """Loss at equal merged tokens, with and without faults."""
+    faults = 30 if args.short else 2000
+    losses = []
+    for faulty in (False, True):
+        rng = random.Random(args.seed)
+        tokens = int(8 * STEP_TOKENS * 10 * (faults + 20) * 0.9)
+        c = Cluster(args, "storm" if faulty else "storm-control", *paced(8, tokens=tokens))
+        try:
+            c.wait_all(8)
+            done = 0
+            while c.process.poll() is None:
+                if faulty and done < faults:
+                    time.sleep(rng.expovariate(1))
+                    done += fault(c, rng)
+                else:
+                    time.sleep(0.5)
+            report = c.finish(600)
+            losses.append(report["validation"]["loss"])
+        finally:
+            c.stop()
+    off = losses[1] / losses[0] - 1
+    emit("storm", round(100 * off, 2), "at most 0.5% above", off <= 0.005, faults=faults, loss=losses[1],
+         loss_without=losses[0], seed=args.seed)
+
+
+def fault(c, rng):
+    """A kill, or a stop of up to three seconds."""
+    alive = c.learners()
+    if not alive:
+        return 0
+    if rng.random() < 0.7:
+        return 1 if kill_learner(c, rng) else 0
+    n = rng.choice(sorted(alive))
+    try:
+        os.kill(alive[n], signal.SIGSTOP)
+        time.sleep(min(3, rng.expovariate(1)))
+        os.kill(alive[n], signal.SIGCONT)
+    except ProcessLookupError:
+        return 0
+    return 1
+
+
+def row_syncer_kills(args):
+    kills = 25 if args.short else 1000
+    rng = random.Random(args.seed)
+    c = Cluster(args, "syncer-kills", *paced(4, 50))
+    lost = []
+    try:
+        s = c.wait_all(4)
+        known = {f["fragment"]: (f["version"], f["digest"]) for f in s["fragments"]}
+        for i in range(kills):
+            time.sleep(rng.uniform(0.2, 2.0 if not args.short else 1.0))
+            steps0 = total_steps(c)
+            s = c.status()
+            if s:
+                check_versions(known, s, lost)
+            pid = c.syncer()
+            os.kill(pid, signal.SIGKILL)
+            s = wait_syncer(c, pid)
+            check_versions(known, s, lost)
+            del steps0
+        c.wait_all(4)
+        emit("syncer-kills", kills, f"{kills} kills, nothing announced lost", not lost, lost=lost[:5], seed=args.seed)
+        judge_trainers("never-waits", c, True)
+    finally:
+        c.stop()
+
+
+def total_steps(c):
+    s = c.status()
+    return sum(x["steps"] for x in s["learners"]) if s else 0
+
+
+def wait_syncer(c, old_pid, seconds=30):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        c.check()
+        if c.syncer() not in (old_pid, None):
+            s = c.status()
+            if s:
+                return s
+        time.sleep(0.02)
+    raise SystemExit("the syncer did not come back")
+
+
+def check_versions(known, status, lost):
+    """Versions only grow, and a version has one digest for ever."""
+    for f in status["fragments"]:
+        version, digest = known[f["fragment"]]
+        if f["version"] < version or (f["version"] == version and f["digest"] != digest):
+            lost.append({"fragment": f["fragment"], "was": [version, digest], "is": [f["version"], f["digest"]]})
+        known[f["fragment"]] = (f["version"], f["digest"])
+
+
+ROWS = {"quiet": row_quiet, "kills": row_kills, "storm": row_storm, "crowd": row_crowd,
+        "syncer-kills": row_syncer_kills}
+SHORT = ["quiet", "kills", "syncer-kills"]
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--short", action="store_true")
+    p.add_argument("--row", default="")
+    p.add_argument("--keep", action="store_true")
+    p.add_argument("--pelago", default="build/pelago")
+    p.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    args = p.parse_args()
+    args.work = tempfile.mkdtemp(prefix="pelago-cluster-")
+    rows = args.row.split(",") if args.row else SHORT if args.short else list(ROWS)
+    try:
+        for row in rows:
+            ROWS[row](args)
+    finally:
+        if args.keep:
+            print("kept:", args.work, file=sys.stderr)
+        else:
+            shutil.rmtree(args.work, ignore_errors=True)
+    sys.exit(1 if MISSED else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""How many learners one syncer process carries: one line of JSON a figure.
+
+connections.py [--short] [--learners N] [--keep] [--pelago build/pelago]
+
+N learner processes without a trainer (`pelago learner --stub-step 1s`: steps by the clock, made-up changes; sockets, TLS, protocol,
+encoding and merges are real) on one syncer, all from one address: 1,000, with --short 200. They are started a few at a time,
+as fast as they get in: on other machines they would bring processors of their own. The soft limit of open files is 256 when the
+syncer starts; raising it is its own business. When everybody is merged it watches for a while:
+
+  connections          every learner merged; the oldest report, of every learner and every look, is at most 2 s old
+  connections-cost     the syncer's memory, and its processor time per second, for the reader
+
+Leaves with 1 when a bar is missed.
+"""
+import argparse
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from cluster import MISSED, emit  # noqa: E402
+
+AGE_BAR_S = 2.0
+STARTING_MAX = 24  # learners on their way in at a time
+
+
+class Crowd:
+    """A syncer and learners without trainers, each a process."""
+
+    def __init__(self, args, learners):
+        self.pelago, self.learners = os.path.abspath(args.pelago), learners
+        self.folder, self.home = args.work, os.path.join(args.work, "home")
+        self.log = open(os.path.join(args.work, "syncer.log"), "w", encoding="utf-8")
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        self.syncer = subprocess.Popen(
+            [self.pelago, "syncer", "--dir", self.home, "--listen", "127.0.0.1:0", "--learners", str(learners),
+             "--learners-max", str(learners), "--model", "1m", "--data", "builtin:tales", "--batch", "2", "--seq", "128",
+             "--tokens", "10000000000"], stdout=self.log, stderr=self.log,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard)))
+        self.processes = []
+        self.token = ""
+
+    def ask(self, *words):
+        return subprocess.run([self.pelago, *words], capture_output=True, text=True, check=False)
+
+    def status(self):
+        if self.syncer.poll() is not None:
+            raise SystemExit(f"the syncer ended with {self.syncer.returncode}: {self.folder}/syncer.log")
+        answer = self.ask("status", self.home, "--json")
+        try:
+            return json.loads(answer.stdout) if answer.returncode == 0 else None
+        except ValueError:
+            return None
+
+    def add(self):
+        n = len(self.processes) + 1
+        with open(os.path.join(self.folder, f"learner-{n}.log"), "w", encoding="utf-8") as log:
+            self.processes.append(subprocess.Popen(
+                [self.pelago, "learner", "--dir", os.path.join(self.folder, f"learner-{n}"), "--join", self.token, "--threads",
+                 "1", "--stub-step", "1s", "--checkpoint-every", "1h"], stdout=log, stderr=log))
+
+    def invite(self, seconds=20):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            answer = self.ask("invite", self.home, "--uses", str(self.learners))
+            if answer.returncode == 0:
+                self.token = max(answer.stdout.split(), key=len)
+                return
+            time.sleep(0.2)
+        raise SystemExit("the syncer does not invite: " + answer.stderr)
+
+    def gather(self, seconds):
+        """Starts them all; the last status, and how long it took until every learner was merged once."""
+        begin = time.monotonic()
+        s = None
+        while time.monotonic() < begin + seconds:
+            s = self.status() or s
+            alive = s["alive"] if s else 0
+            while len(self.processes) < min(self.learners, alive + STARTING_MAX):
+                self.add()
+            if s and alive >= self.learners and merged_of(s) >= self.learners:
+                break
+            time.sleep(0.1 if len(self.processes) < self.learners else 0.5)
+        return s, time.monotonic() - begin
+
+    def watch(self, seconds):
+        """The oldest report of every look, and the first and last status."""
+        ages, first, last = [], None, None
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            last = self.status() or last
+            first = first or last
+            if last:
+                ages.append(max(x["silent_s"] for x in last["learners"]))
+            time.sleep(1)
+        return ages, first, last
+
+    def stop(self):
+        for p in [*self.processes, self.syncer]:
+            p.send_signal(signal.SIGKILL)
+        for p in [*self.processes, self.syncer]:
+            p.wait()
+        self.log.close()
+
+
+def merged_of(s):
+    return sum(x["rounds_merged"] > 0 for x in s["learners"])
+
+
+def memory_of_learners(c):
+    """Mean proportional memory of a few learners, in bytes."""
+    sizes = []
+    for p in c.processes[:5]:
+        try:
+            with open(f"/proc/{p.pid}/smaps_rollup", encoding="utf-8") as f:
+                sizes += [int(line.split()[1]) * 1024 for line in f if line.startswith("Pss:")]
+        except OSError:
+            pass
+    return sum(sizes) / max(1, len(sizes))
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--short", action="store_true")
+    p.add_argument("--learners", type=int, default=0)
+    p.add_argument("--keep", action="store_true")
+    p.add_argument("--pelago", default="build/pelago")
+    args = p.parse_args()
+    args.work = tempfile.mkdtemp(prefix="pelago-connections-")
+    learners = args.learners or (200 if args.short else 1000)
+    c = Crowd(args, learners)
+    try:
+        c.invite()
+        s, took = c.gather(22 if args.short else 400)
+        ages, first, last = c.watch(6 if args.short else 30)
+        merged = merged_of(last)
+        lost = last["lost"] - first["lost"]
+        emit("connections", {"merged": merged, "oldest_report_s": round(max(ages), 2)},
+             {"merged": learners, "oldest_report_s": AGE_BAR_S},
+             merged >= learners and max(ages) <= AGE_BAR_S and lost == 0, learners=learners, alive=last["alive"], lost=lost,
+             looks=len(ages), started_in_s=round(took, 1), lost_while_starting=first["lost"])
+        span = last["uptime_s"] - first["uptime_s"]
+        cpu = (last["cpu_s"] - first["cpu_s"]) / span
+        emit("connections-cost", {"memory_bytes": last["memory_bytes"], "cpu_per_s": round(cpu, 3)}, "printed", True,
+             connections=last["connections"], bytes_up_per_s=round((last["bytes_up"] - first["bytes_up"]) / span),
+             merges_per_s=round((last["merges"] - first["merges"]) / span, 2), merged_alive=last["merged_alive"],
+             push_bytes=last["push_bytes"], learner_memory_bytes=round(memory_of_learners(c)))
+    finally:
+        c.stop()
+        if args.keep:
+            print("kept:", args.work, file=sys.stderr)
+        else:
+            shutil.rmtree(args.work, ignore_errors=True)
+    sys.exit(1 if MISSED else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,354 @@
+#!/usr/bin/env python3
+"""What strangers and lying learners can do to a run: one line of JSON a figure.
+
+hostile.py [--short] [--row flood,liars,2of8] [--keep] [--seed N] [--pelago build/pelago] [--liar build/bench_hostile]
+
+  flood   8 paced learners train. For a while a flood of connections from other loopback addresses goes to an inert sink, then
+          the same flood goes to the syncer: silent ones, garbage, slow drips, oversized TLS records and frames, handshakes
+          without a certificate and then nothing, wrong tokens, questions without a certificate. Enrolled learners that lie come
+          with it (digests, NaN, infinities, changes a million times too long, claims of tokens and steps, replays).
+            hostile           tokens merged a second, beside those while the sink had the flood
+            hostile-cost      milliseconds of the syncer's processor a refused connection, beside the quiet phase
+            hostile-kept      files and memory that stay when it is over
+            hostile-reasons   every kind of stranger, and every liar, has its sentence in the log; none of the lies was merged
+  2of8    six honest learners alone, then the same six with two enrolled ones that lead the model back where it came from,
+          as far as they get away with; the loss at the end at equal honest tokens
+            hostile-2of8      per cent above
+
+Random choices print their seed. Leaves with 1 when a bar is missed.
+"""
+import argparse
+import asyncio
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from cluster import MISSED, STEP_TOKENS, Cluster, emit, paced  # noqa: E402
+
+LIES = {"digest": "does not match its digest", "nan": "not finite", "inf": "not finite", "huge": "times as long as usual",
+        "tokens": "PUSH.tokens is", "steps": "PUSH.steps claims", "reports": "REPORT.steps claims",
+        "replay": "the round is over"}
+STRANGERS = {"silent": ["it said nothing", "took too long", "gave way", "did not finish"], "garbage": ["does not speak TLS"],
+             "drip": ["took too long", "gave way", "did not finish"], "record": ["TLS", "handshake"],
+             "frame": ["length", "bytes"], "anonymous": ["NO_HELLO", "HELLO"], "token": ["token is wrong", "tokens from this"],
+             "question": ["only members"]}
+
+
+# ---- the flood: a process of its own ----
+
+class Flood:
+    """count connections at an even pace, each from a random address 127.0.x.y; as many at once as it takes."""
+
+    def __init__(self, port, frames, count, seconds, seed):
+        self.port, self.frames, self.count, self.seconds = port, frames, count, seconds
+        self.rng = random.Random(seed)
+        self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self.tls.check_hostname = False
+        self.tls.verify_mode = ssl.CERT_NONE
+        self.tls.minimum_version = ssl.TLSVersion.TLSv1_3
+        self.tls.set_alpn_protocols(["pelago/1"])
+        self.done = {kind: 0 for kind in STRANGERS}
+        self.hello = self.client_hello()
+
+    def client_hello(self):
+        out = ssl.MemoryBIO()
+        conn = self.tls.wrap_bio(ssl.MemoryBIO(), out)
+        try:
+            conn.do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+        return out.read()
+
+    async def open(self, source, with_tls):
+        return await asyncio.open_connection("127.0.0.1", self.port, local_addr=(source, 0),
+                                             ssl=self.tls if with_tls else None,
+                                             ssl_handshake_timeout=6 if with_tls else None)
+
+    async def drip(self, writer):
+        for byte in self.hello[:40]:
+            writer.write(bytes([byte]))
+            await asyncio.sleep(0.2)
+
+    async def one(self, kind, source):
+        plain = kind in ("silent", "garbage", "drip", "record")
+        reader, writer = await self.open(source, not plain)
+        try:
+            if kind == "garbage":
+                writer.write(self.rng.randbytes(self.rng.randrange(1, 2000)))
+            elif kind == "drip":
+                await self.drip(writer)
+            elif kind == "record":
+                writer.write(b"\x16\x03\x01\xff\xff" + bytes(4000))
+            elif kind in ("frame", "token", "question"):
+                name = {"frame": "oversized", "token": "enrol", "question": "ask"}[kind]
+                writer.write(bytes.fromhex(self.frames[name]))
+            while await reader.read(4096):  # the other side ends it
+                pass
+        finally:
+            writer.close()
+
+    async def guarded(self, kind, source):
+        try:
+            await asyncio.wait_for(self.one(kind, source), 12)
+        except (OSError, ssl.SSLError, asyncio.TimeoutError):
+            pass
+        self.done[kind] += 1
+
+    async def run(self):
+        begin, tasks, kinds = time.monotonic(), [], list(STRANGERS)
+        for i in range(self.count):
+            source = f"127.0.{self.rng.randrange(1, 250)}.{self.rng.randrange(2, 250)}"
+            tasks.append(asyncio.ensure_future(self.guarded(kinds[i % len(kinds)], source)))
+            ahead = begin + self.seconds * (i + 1) / self.count - time.monotonic()
+            await asyncio.sleep(max(0, ahead))
+        await asyncio.gather(*tasks)
+
+
+def flood_main(text):
+    """Entry of the flood's own process."""
+    o = json.loads(text)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    flood = Flood(o["port"], o["frames"], o["count"], o["seconds"], o["seed"])
+    asyncio.run(flood.run())
+    print(json.dumps({"done": flood.done, "cpu_s": round(time.process_time(), 2)}))
+
+
+class Sink(threading.Thread):
+    """Takes connections, reads what comes, says nothing, and closes after a while."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
+        self.port = self.listener.getsockname()[1]
+
+    def run(self):
+        asyncio.run(self.serve())
+
+    async def serve(self):
+        async def take(reader, writer):
+            try:
+                end = time.monotonic() + 2
+                while time.monotonic() < end and await asyncio.wait_for(reader.read(4096), 2):
+                    pass
+            except (OSError, asyncio.TimeoutError):
+                pass
+            writer.close()
+        server = await asyncio.start_server(take, sock=self.listener)
+        async with server:
+            await server.serve_forever()
+
+
+def start_flood(port, frames, count, seconds, seed):
+    text = json.dumps({"port": port, "frames": frames, "count": count, "seconds": seconds, "seed": seed})
+    return subprocess.Popen([sys.executable, os.path.abspath(__file__), "--flood", text], stdout=subprocess.PIPE, text=True)
+
+
+# ---- the cluster ----
+
+def invite(c, uses):
+    """A token for so many learners."""
+    answer = subprocess.run([c.pelago, "invite", os.path.join(c.folder, "syncer"), "--uses", str(uses)],
+                            capture_output=True, text=True, check=True)
+    return next(word for word in answer.stdout.split() if word.startswith("pelago1") or len(word) > 60)
+
+
+def start_liar(args, token, mode, seconds, *more):
+    return subprocess.Popen([args.liar, "--join", token, "--mode", mode, "--seconds", str(seconds), *map(str, more)],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def told(process):
+    out, err = process.communicate(timeout=60)
+    try:
+        return json.loads(out)
+    except ValueError:
+        return {"failed": (out + err)[-300:]}
+
+
+def files_of(pid):
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def at_merge(c):
+    """The status at a moment when a version has just been made: rates between two such moments have no remainder."""
+    s = c.status()
+    deadline = time.monotonic() + 2
+    while time.monotonic() < deadline:
+        t = c.status()
+        if t and s and t["merges"] != s["merges"]:
+            return t
+        s = t or s
+    return s
+
+
+def phase(c, seconds, during):
+    """Status before and after so many seconds; during() begins and returns what has to be waited for."""
+    before = at_merge(c)
+    waiting = during()
+    time.sleep(seconds)
+    after = at_merge(c)
+    return before, after, waiting
+
+
+def rate(before, after):
+    return (after["merged_tokens"] - before["merged_tokens"]) / (after["uptime_s"] - before["uptime_s"])
+
+
+def refused_of(s):
+    return s["strangers_refused"] + s["refused"] + s["door"]["refused"]
+
+
+def log_of(c):
+    with open(os.path.join(c.folder, "log", "syncer.log"), encoding="utf-8") as f:
+        return f.read()
+
+
+def row_flood(args):
+    seconds, count = (7, 800) if args.short else (60, 10_000)
+    c = Cluster(args, "flood", *paced(8))
+    try:
+        c.wait_all(8)
+        token = invite(c, len(LIES))
+        frames = json.loads(subprocess.run([args.liar, "--join", token, "--mode", "frames"], capture_output=True, text=True,
+                                           check=True).stdout)
+        port = int(frames["address"].rsplit(":", 1)[1])
+        sink = Sink()
+        sink.start()
+        time.sleep(1 if args.short else 10)
+        before, after, flood = phase(c, seconds, lambda: start_flood(sink.port, frames, count, seconds - 1, args.seed))
+        calm, calm_cpu = rate(before, after), after["cpu_s"] - before["cpu_s"]
+        flood.communicate(timeout=60)
+        pid, files, memory = c.syncer(), files_of(c.syncer()), after["memory_bytes"]
+
+        def attack():
+            liars = {mode: start_liar(args, token, mode, seconds - 1) for mode in LIES}
+            return start_flood(port, frames, count, seconds - 1, args.seed), liars
+
+        before, after, (flood, liars) = phase(c, seconds, attack)
+        sent = json.loads(flood.communicate(timeout=60)[0])
+        judge_flood(args, c, (before, after), (calm, calm_cpu), sent, seconds)
+        judge_liars(c, {mode: told(p) for mode, p in liars.items()})
+        judge_kept(c, pid, files, memory, args)
+    finally:
+        c.stop()
+
+
+def judge_flood(args, c, statuses, calm, sent, seconds):
+    before, after = statuses
+    share = rate(before, after) / calm[0]
+    bar = 0.97 if args.short else 0.99  # a few seconds hold too few merges for more
+    emit("hostile", round(share, 4), bar, share >= bar, seconds=seconds, merged_alive=after["merged_alive"],
+         lost=after["lost"] - before["lost"], seed=args.seed)
+    refused = refused_of(c.status()) - refused_of(before)
+    cost = (after["cpu_s"] - before["cpu_s"] - calm[1]) / max(1, refused) * 1000
+    connections = sum(sent["done"].values())
+    emit("hostile-cost", round(cost, 3), "at most 1 ms", cost <= 1 and refused >= 0.9 * connections, connections=connections,
+         refused=refused, calm_cpu_s=round(calm[1], 2), flood_cpu_s=round(after["cpu_s"] - before["cpu_s"], 2))
+    said = log_of(c)
+    silent = [kind for kind, words in STRANGERS.items() if not any(w in said for w in words)]
+    emit("hostile-reasons", len(STRANGERS) - len(silent), len(STRANGERS), not silent, without=silent, of="strangers")
+
+
+def judge_liars(c, ends):
+    said = log_of(c)
+    silent = [mode for mode, words in LIES.items() if words not in said]
+    failed = {mode: end["failed"] for mode, end in ends.items() if "failed" in end}
+    # The first push of replay is an ordinary one; a claim of steps is only lied about in its pushes.
+    merged = {mode: end["merged"] for mode, end in ends.items() if end.get("merged", 0) > (24 if mode == "replay" else 0)}
+    emit("hostile-reasons", len(LIES) - len(silent), len(LIES), not (silent or merged or failed), without=silent,
+         merged=merged, failed=failed, pushes={mode: end.get("pushes") for mode, end in ends.items()}, of="liars")
+
+
+def judge_kept(c, pid, files, memory, args):
+    """Connections that were refused take a few seconds to be gone."""
+    deadline = time.monotonic() + (6 if args.short else 20)
+    while time.monotonic() < deadline and files_of(pid) > files:
+        time.sleep(0.2)
+    s = c.status()
+    more_files, more = files_of(pid) - files, s["memory_bytes"] - memory
+    emit("hostile-kept", {"files": more_files, "memory_bytes": more}, {"files": 0, "memory_bytes": 8 << 20},
+         more_files <= 0 and more <= 8 << 20, handshaking=s["handshaking"], memory_before=memory)
+
+
+def loss_of(args, name, tokens, liars):
+    """Validation loss of six honest learners, with or without company."""
+    c = Cluster(args, name, *paced(6, tokens=int(tokens), seed=7))
+    try:
+        c.wait_all(6)
+        processes = []
+        if liars:
+            token = invite(c, len(liars))
+            processes = [start_liar(args, token, mode, 3600, *more) for mode, more in liars]
+        report = c.finish(3600)
+        ends = [told(p) for p in processes]
+        said = log_of(c)
+        refused = len(re.findall(r"push\.refused|learner\.refused", said))
+        return report["validation"]["loss"], ends, refused, report
+    finally:
+        for p in processes:
+            if p.poll() is None:
+                p.send_signal(signal.SIGKILL)
+        c.stop()
+
+
+def row_2of8(args):
+    """Liars claim as many steps as the others do, so the budget grows by a third and the honest tokens stay the same."""
+    seconds = args.seconds or (10 if args.short else 180)
+    honest = 6 * STEP_TOKENS * 10 * seconds
+    alone, _, _, _ = loss_of(args, "2of8-alone", honest, [])
+    attacks = {"flip": [("flip", ["--norm", "1"])] * 2, "climb": [("climb", ["--norm", "2"])] * 2,
+               "claims": [("flip", ["--norm", "1", "--rate", "16"])] * 2}
+    names = args.attack.split(",") if args.attack else ["climb"] if args.short else list(attacks)
+    for name in names:
+        claimed = 16 if name == "claims" else 1
+        loss, ends, refused, _ = loss_of(args, "2of8-" + name, honest * (6 + 2 * claimed) / 6, attacks[name])
+        off = 100 * (loss / alone - 1)
+        emit("hostile-2of8", round(off, 2), "at most 0.3% above", off <= 0.3, attack=name, loss=loss, loss_without=alone,
+             seconds=seconds, refused=refused, liars=ends)
+
+
+ROWS = {"flood": row_flood, "2of8": row_2of8}
+
+
+def main():
+    if len(sys.argv) == 3 and sys.argv[1] == "--flood":
+        flood_main(sys.argv[2])
+        return
+    p = argparse.ArgumentParser()
+    p.add_argument("--short", action="store_true")
+    p.add_argument("--row", default="")
+    p.add_argument("--attack", default="", help="of 2of8: flip, climb, claims")
+    p.add_argument("--seconds", type=int, default=0, help="of one run of 2of8")
+    p.add_argument("--keep", action="store_true")
+    p.add_argument("--pelago", default="build/pelago")
+    p.add_argument("--liar", default="")
+    p.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    args = p.parse_args()
+    args.liar = args.liar or os.path.join(os.path.dirname(args.pelago), "bench_hostile")
+    args.work = tempfile.mkdtemp(prefix="pelago-hostile-")
+    try:
+        for row in args.row.split(",") if args.row else ROWS:
+            ROWS[row](args)
+    finally:
+        if args.keep:
+            print("kept:", args.work, file=sys.stderr)
+        else:
+            shutil.rmtree(args.work, ignore_errors=True)
+    sys.exit(1 if MISSED else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+#!/bin/bash
+# bench/wan.sh [--short] [--rates "10 25 50 100"] [--steps 50] - two learners behind slow lines, decoupled against data-parallel.
+#
+# Three network namespaces: a syncer and two learners, each learner's line limited both ways by tbf, with a proxy in its
+# namespace that adds half of LATENCY (50 ms for the round trip) each way. The model is 14m with 8 x 256 tokens a step and
+# learner, one thread each. One line of JSON for each rate:
+#   utilisation  decoupled: steps a second on the shaped line against the same learners on an open line
+#   ratio        seconds a step of data_parallel on the shaped line (over at least --steps steps) by those of decoupled. At equal
+#                tokens both have taken the same number of steps, so this is the ratio of times to a loss where the
+#                losses at equal tokens are equal; loss_penalty corrects it where they are not (see docs/baselines.md)
+#   limit        the arithmetic: (2 bytes x parameters x 8 / rate, or one step if that is longer) / one step
+# --short: one rate, few steps, 1m: shows that it works.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/netns.sh
+pelago=$(realpath "${PELAGO:-build/pelago}") model=14m batch=8 seq=256 rates="10 25 50 100" steps=50 open_steps=40
+while [ $# -gt 0 ]; do
+    case $1 in
+    --short) model=1m batch=4 seq=128 rates="10" steps=20 open_steps=40 ;;
+    --rates) rates=$2 && shift ;;
+    --steps) steps=$2 && shift ;;
+    *) echo "usage: bench/wan.sh [--short] [--rates \"10 25\"] [--steps N]" >&2 && exit 2 ;;
+    esac
+    shift
+done
+latency=${LATENCY:-25ms}
+netns_check || exit 77
+work=$(mktemp -d)
+netns_begin
+trap 'netns_end; rm -rf "$work"' EXIT
+for name in syncer a b; do netns_add $name; done
+
+field() { python3 -c 'import json,sys; d=json.load(sys.stdin); print(eval(sys.argv[1]))' "$1"; }
+status() { netns_run syncer "$pelago" status "$dir/syncer" --json 2>/dev/null; }
+
+# begin ALGORITHM OPTION...: a syncer, two proxies, two learners
+begin() {
+    local algorithm=$1 token n
+    shift
+    dir=$work/$algorithm-$RANDOM
+    mkdir -p "$dir"
+    netns_run syncer "$pelago" syncer --dir "$dir/syncer" --listen "$(netns_address syncer):7441" --algorithm "$algorithm" \
+        --learners 2 --model $model --batch $batch --seq $seq --data builtin:tales --tokens 1G "$@" >"$dir/syncer.log" 2>&1 &
+    pids=($!)
+    until [ -f "$dir/syncer/operator" ] && token=$(netns_run syncer "$pelago" invite "$dir/syncer" --uses 2 2>/dev/null); do sleep 0.2; done
+    token=$(grep -o 'pelago1-[A-Za-z0-9_-]*' <<<"$token" | head -1)
+    for n in a b; do
+        netns_run $n "$pelago" chaos proxy --listen 127.0.0.1:7441 --to "$(netns_address syncer):7441" --control "$dir/$n.sock" \
+            >"$dir/proxy-$n.log" 2>&1 &
+        pids+=($!)
+        until "$pelago" chaos tell "$dir/$n.sock" set all latency "$latency" >/dev/null 2>&1; do sleep 0.1; done
+        netns_run $n "$pelago" learner --dir "$dir/$n" --join "$token" --address 127.0.0.1:7441 --threads 1 --stats "$dir/$n.stats" \
+            >"$dir/$n.log" 2>&1 &
+        pids+=($!)
+    done
+}
+end() {
+    kill "${pids[@]}" 2>/dev/null || true
+    wait "${pids[@]}" 2>/dev/null || true
+}
+
+# Seconds a step, over N further steps of both learners together, after SKIP of them.
+step_seconds() {
+    local skip=$1 n=$2 first=0 begin_s=0 now_s total
+    while true; do
+        sleep 0.5
+        total=$(status | field 'sum(x["steps"] for x in d["learners"])' 2>/dev/null || echo 0)
+        now_s=$(date +%s.%N)
+        if [ "$begin_s" = 0 ]; then
+            if [ "$total" -ge $((2 * skip)) ]; then first=$total begin_s=$now_s; fi
+        elif [ "$total" -ge $((first + 2 * n)) ]; then
+            awk "BEGIN { print ($now_s - $begin_s) / (($total - $first) / 2) }"
+            return
+        fi
+    done
+}
+
+begin decoupled
+open_step=$(step_seconds 5 $open_steps)
+params=$(status | field 'd["params"]')
+end
+for mbit in $rates; do
+    for n in a b; do netns_rate $n "${mbit}mbit"; done
+    begin decoupled
+    ours=$(step_seconds 5 $open_steps)
+    merged=$(status | field 'd["merged_alive"]')
+    end
+    begin data_parallel
+    theirs=$(step_seconds 2 "$steps")
+    end
+    for n in a b; do netns_rate $n off; done
+    awk -v mbit="$mbit" -v o="$open_step" -v d="$ours" -v t="$theirs" -v p="$params" -v m="$merged" -v steps="$steps" -v model=$model 'BEGIN {
+        wire = 2 * p * 8 / (mbit * 1e6); limit = (wire > o ? wire : o) / o
+        use = o / d; ratio = t / d
+        printf "{\"row\": \"wan\", \"model\": \"%s\", \"mbit\": %s, \"step_open_s\": %.3f, \"step_s\": %.3f, \"utilisation\": %.3f, \"merged_alive\": %.3f, \"data_parallel_step_s\": %.3f, \"ratio\": %.1f, \"limit\": %.1f, \"bar\": \"utilisation 0.95; ratio 20 at 25 Mbit/s\", \"verdict\": \"%s\"}\n",
+            model, mbit, o, d, use, m, t, ratio, limit, (use >= 0.95 && (mbit != 25 || ratio >= 20)) ? "pass" : "miss" }'
+done

@@ -1,0 +1,83 @@
+/* cmd/cluster_args.c - see cluster_args.h: the options, and whether they are well-formed. */
+#include "cmd/cluster_args.h"
+
+#include "base/check.h"
+#include "cmd/cmd.h"
+#include "cmd/text.h"
+
+#include <math.h>
+#include <string.h>
+
+void pl_cluster_args_init(struct pl_cluster_args *a)
+{
+    *a = (struct pl_cluster_args){.outer_lr = (double)NAN, .outer_momentum = (double)NAN};
+    pl_train_args_init(&a->train);
+}
+
+uint32_t pl_cluster_options(struct pl_cluster_args *a, struct pl_option out[static PL_CLUSTER_OPTIONS_MAX])
+{
+    const struct pl_option table[] = {
+        {"algorithm", "NAME", "decoupled (default), diloco or data_parallel", PL_OPTION_TEXT, &a->algorithm,
+         0, 0},
+        {"learners", "N", "how many are expected (run: how many to start)", PL_OPTION_U32, &a->learners, 1,
+         PL_LEARNERS_MAX},
+        {"shards", "N", "syncer processes that share the model (default: 1)", PL_OPTION_U32, &a->shards, 1,
+         PL_SHARDS_MAX},
+        {"fragments", "N", "parts of the model that are merged one by one (default: 24)", PL_OPTION_U32,
+         &a->fragments, 1, PL_FRAGMENTS_MAX},
+        {"period", "N", "steps between two merges of a fragment (default: 24)", PL_OPTION_U32, &a->period, 1,
+         PL_PERIOD_STEPS_MAX},
+        {"overlap", "N", "steps that hide one exchange (default: 2)", PL_OPTION_U32, &a->overlap, 1,
+         PL_PERIOD_STEPS_MAX},
+        {"quorum", "N", "learners a merge needs (default: 1)", PL_OPTION_U32, &a->quorum, 1, PL_LEARNERS_MAX},
+        {"up", "CODEC", "fp32, bf16, int4 (default) or int2: what learners send", PL_OPTION_TEXT, &a->up, 0,
+         0},
+        {"down", "CODEC", "the same for what they get (default: int4)", PL_OPTION_TEXT, &a->down, 0, 0},
+        {"apply", "NAME", "rebase (default), overwrite or mix: what becomes of local work", PL_OPTION_TEXT,
+         &a->apply, 0, 0},
+        {"outer-lr", "RATE", "of the outer optimizer (default: 0.7)", PL_OPTION_FLOAT, &a->outer_lr, 0, 0},
+        {"outer-momentum", "X", "of the outer optimizer (default: 0.5)", PL_OPTION_FLOAT, &a->outer_momentum,
+         0, 0},
+    };
+    uint32_t count = pl_train_options(&a->train, out);
+    pl_assert(count + sizeof table / sizeof table[0] <= PL_CLUSTER_OPTIONS_MAX);
+    memcpy(out + count, table, sizeof table);
+    return count + (uint32_t)(sizeof table / sizeof table[0]);
+}
+
+static bool is_apply(const char *word)
+{
+    return strcmp(word, "rebase") == 0 || strcmp(word, "overwrite") == 0 || strcmp(word, "mix") == 0;
+}
+
+bool pl_cluster_args_check(struct pl_cluster_args *a, const char *command, int *exit_code)
+{
+    enum pl_algorithm algorithm;
+    enum pl_codec codec;
+    const struct {
+        const char *name, *word;
+        bool good;
+        const char *expected;
+    } words[] = {
+        {"algorithm", a->algorithm, a->algorithm == NULL || pl_algorithm_of_name(a->algorithm, &algorithm),
+         "decoupled, diloco or data_parallel"},
+        {"up", a->up, a->up == NULL || pl_codec_of_name(a->up, &codec), "fp32, bf16, int4 or int2"},
+        {"down", a->down, a->down == NULL || pl_codec_of_name(a->down, &codec), "fp32, bf16, int4 or int2"},
+        {"apply", a->apply, a->apply == NULL || is_apply(a->apply), "rebase, overwrite or mix"},
+    };
+    for (unsigned i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (!words[i].good) {
+            *exit_code = pl_usage_error(command, "--%s is '%s', expected %s", words[i].name,
+                                        pl_text_clip(words[i].word).at, words[i].expected);
+            return false;
+        }
+    bool lr = isnan(a->outer_lr) || (a->outer_lr > 0 && a->outer_lr <= 10);
+    bool mu = isnan(a->outer_momentum) || (a->outer_momentum >= 0 && (float)a->outer_momentum < 1);
+    if (!lr)
+        *exit_code =
+            pl_usage_error(command, "--outer-lr is %g, expected a rate above 0 and at most 10", a->outer_lr);
+    else if (!mu)
+        *exit_code = pl_usage_error(command, "--outer-momentum is %g, expected at least 0 and below 1",
+                                    a->outer_momentum);
+    return lr && mu && pl_train_args_check(&a->train, command, exit_code);
+}

@@ -1,0 +1,146 @@
+/* cmd/cluster_home.c - see cluster_home.h. */
+#include "cmd/cluster_home.h"
+
+#include "base/fmt.h"
+#include "cmd/text.h"
+#include "host/home.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+static const uint64_t renew_below_s = UINT64_C(7) * 24 * 3600, renew_patience_ns = 5 * PL_SEC;
+
+/* ---- paths ---- */
+
+enum pelago_status pl_path_join(char out[static PL_PATH_MAX], const char *folder, const char *name,
+                                struct pl_error *err)
+{
+    if (strlen(folder) + strlen(name) + 2 > PL_PATH_MAX)
+        return pl_fail(err, PELAGO_LIMIT, "the name of the folder is too long");
+    (void)pl_fmt(out, PL_PATH_MAX, "%s/%s", folder, name);
+    return PELAGO_OK;
+}
+
+bool pl_path_exists(const char *folder, const char *name)
+{
+    char path[PL_PATH_MAX];
+    return pl_path_join(path, folder, name, NULL) == PELAGO_OK && access(path, F_OK) == 0;
+}
+
+enum pelago_status pl_path_read_line(const char *path, char *out, size_t cap, struct pl_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, out, cap - 1) : -1;
+    int code = errno;
+    if (fd >= 0)
+        (void)close(fd);
+    if (n < 0)
+        return pl_fail(err, code == ENOENT ? PELAGO_NOTFOUND : PELAGO_IO, "%s cannot be read: %s",
+                       pl_text_clip(path).at, strerror(code));
+    out[n] = '\0';
+    out[strcspn(out, "\r\n")] = '\0';
+    return PELAGO_OK;
+}
+
+enum pelago_status pl_token_given(const char *given, char out[static PL_TOKEN_TEXT_MAX], struct pl_error *err)
+{
+    if (given[0] == '@')
+        return pl_path_read_line(given + 1, out, PL_TOKEN_TEXT_MAX, err);
+    if (strlen(given) >= PL_TOKEN_TEXT_MAX)
+        return pl_fail(err, PELAGO_INVALID, "the token is too long to be one; copy the whole line again");
+    (void)pl_fmt(out, PL_TOKEN_TEXT_MAX, "%s", given);
+    return PELAGO_OK;
+}
+
+/* ---- the operator ---- */
+
+static enum pelago_status find_home(struct pl_operator *o, const char *folder, struct pl_error *err)
+{
+    char inside[PL_PATH_MAX];
+    PL_TRY(pl_path_join(inside, folder, "syncer", err));
+    const char *home = pl_path_exists(inside, "settings.json") ? inside : folder;
+    if (!pl_path_exists(home, "settings.json"))
+        return pl_fail(
+            err, PELAGO_NOTFOUND,
+            "%s holds no run: expected the folder given to pelago syncer --dir or pelago run --out",
+            pl_text_clip(folder).at);
+    if (!pl_path_exists(home, "operator"))
+        return pl_fail(err, PELAGO_NOTFOUND,
+                       "%s has no file `operator`: only the folder of the home shard can ask and invite",
+                       pl_text_clip(home).at);
+    (void)pl_fmt(o->folder, sizeof o->folder, "%s", home);
+    return PELAGO_OK;
+}
+
+enum pelago_status pl_operator_reload(struct pl_operator *o, struct pl_error *err)
+{
+    char path[PL_PATH_MAX];
+    PL_TRY(pl_path_join(path, o->folder, "address", err));
+    enum pelago_status st = pl_path_read_line(path, o->address, sizeof o->address, err);
+    if (st == PELAGO_NOTFOUND)
+        return pl_fail(err, st, "the syncer of %s has not been started yet: pelago syncer --dir does",
+                       pl_text_clip(o->folder).at);
+    return st;
+}
+
+/* Certificates are short-lived; one that ends soon is exchanged, if the syncer is there to do it. */
+static void renew(struct pl_operator *o, struct pl_posix_dir *dir, const struct pl_alloc *alloc)
+{
+    if (pl_pki_seconds_left(&o->own) >= renew_below_s)
+        return;
+    if (pl_door_renew(alloc, o->address, renew_patience_ns, &o->own, NULL) == PELAGO_OK)
+        (void)pl_home_save_credentials(dir, "operator", &o->own, NULL);
+}
+
+enum pelago_status pl_operator_load(struct pl_operator *o, const char *folder, struct pl_error *err)
+{
+    struct pl_alloc alloc = pl_alloc_system();
+    struct pl_posix_dir *dir = NULL;
+    PL_TRY(find_home(o, folder, err));
+    PL_TRY(pl_operator_reload(o, err));
+    PL_TRY(pl_posix_dir_open(&dir, &alloc, o->folder, PL_POSIX_DIR_EXISTING, err));
+    enum pelago_status st = pl_home_load_credentials(dir, "operator", &alloc, &o->own, err);
+    if (st == PELAGO_OK)
+        renew(o, dir, &alloc);
+    else
+        (void)pl_fail(err, st, "the file operator in %s cannot be used: %s", pl_text_clip(o->folder).at,
+                      pl_posix_dir_reason(dir)[0] != '\0' ? pl_posix_dir_reason(dir) : pl_status_text(st));
+    pl_posix_dir_close(dir);
+    return st;
+}
+
+enum pelago_status pl_operator_ask(const struct pl_operator *o, const struct pl_question *q,
+                                   uint64_t patience_ns, struct pl_buf *out, struct pl_error *err)
+{
+    struct pl_alloc alloc = pl_alloc_system();
+    return pl_door_ask(&alloc, o->address, &o->own, q, patience_ns, out, err);
+}
+
+bool pl_is_away(enum pelago_status st)
+{
+    return st == PELAGO_UNREACHABLE || st == PELAGO_IO;
+}
+
+/* ---- lines with a date ---- */
+
+void pl_log_line(void *user, const char *line)
+{
+    char text[512], date[32] = "";
+    struct timeval now;
+    struct tm parts;
+    (void)user;
+    if (gettimeofday(&now, NULL) == 0 && gmtime_r(&now.tv_sec, &parts) != NULL)
+        (void)strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &parts);
+    int len = snprintf(text, sizeof text - 1, "%s.%03dZ %s", date, (int)(now.tv_usec / 1000), line);
+    size_t n = len < 0 ? 0 : (size_t)len < sizeof text - 1 ? (size_t)len : sizeof text - 2;
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)text[i] < ' ')
+            text[i] = '?';
+    text[n] = '\n';
+    /* One write, so that lines of several processes in one file stay whole. */
+    ssize_t written = write(STDERR_FILENO, text, n + 1);
+    (void)written;
+}

@@ -1,0 +1,336 @@
+/* cmd/cmd_learner.c - pelago learner: takes part in a run. A token is all a volunteer needs; model, data and everything else
+ * come from the syncer.
+ *
+ * SIGTERM or Ctrl-C leaves politely: the step under way is finished, what is not merged is kept in the folder, and the same
+ * command without --join goes on with it. A second signal ends the process at once.
+ */
+#include "cmd/cmd.h"
+
+#include "base/fmt.h"
+#include "base/pool.h"
+#include "cmd/cluster_home.h"
+#include "cmd/cluster_join.h"
+#include "cmd/options.h"
+#include "cmd/text.h"
+#include "host/learner_host.h"
+#include "host/reduce_learner.h"
+#include "model/engine.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char command[] = "learner";
+static const uint64_t stats_ms = 1000;
+
+struct learner {
+    const char *join, *address, *dir, *data, *local_data, *backend, *config, *stats;
+    uint32_t threads, nice;
+    uint64_t max_up, pace_ns, checkpoint_ns, stub_ns, patience_ns;
+    double speed;
+    struct pl_conf conf;
+    struct pl_alloc alloc;
+    char folder[PL_PATH_MAX];
+    char token[PL_TOKEN_TEXT_MAX]; /* "": none */
+    uv_loop_t loop;
+    uv_signal_t term, interrupt;
+    uv_timer_t timer;
+    FILE *stats_file;
+    struct pl_settings settings;
+    struct pl_learner_host *host;     /* or */
+    struct pl_reduce_learner *reduce; /* of the synchronous algorithms */
+    bool done;
+    int caught;
+    struct pl_error err;
+};
+
+/* ---- who we are ---- */
+
+/* ~/.pelago/ and the beginning of the authority's fingerprint: one folder a run. */
+static enum pelago_status default_folder(struct learner *l, const struct pl_token *token)
+{
+    const char *home = getenv("HOME");
+    uint64_t run = 0;
+    for (unsigned i = 0; i < 8; i++)
+        run = run << 8 | token->fingerprint[i];
+    size_t len = home != NULL && home[0] == '/'
+                     ? pl_fmt(l->folder, sizeof l->folder, "%s/.pelago/%lx", home, run)
+                     : pl_fmt(l->folder, sizeof l->folder, "pelago-learner");
+    if (len + 1 >= sizeof l->folder)
+        return pl_fail(&l->err, PELAGO_LIMIT, "the name of the home folder is too long; give --dir FOLDER");
+    return PELAGO_OK;
+}
+
+static enum pelago_status choose_folder(struct learner *l)
+{
+    struct pl_token token;
+    if (l->dir != NULL && strlen(l->dir) >= sizeof l->folder)
+        return pl_fail(&l->err, PELAGO_LIMIT, "the name of the folder is too long");
+    (void)pl_fmt(l->folder, sizeof l->folder, "%s", l->dir != NULL ? l->dir : "");
+    if (l->join == NULL)
+        return PELAGO_OK;
+    PL_TRY(pl_token_given(l->join, l->token, &l->err));
+    PL_TRY(pl_token_parse(l->token, &token, &l->err));
+    if (l->address != NULL) {
+        if (strlen(l->address) >= sizeof token.address)
+            return pl_fail(&l->err, PELAGO_LIMIT, "--address is longer than %u bytes",
+                           (unsigned)sizeof token.address - 1);
+        (void)pl_fmt(token.address, sizeof token.address, "%s", l->address);
+        pl_token_print(&token, l->token);
+    }
+    return l->dir != NULL ? PELAGO_OK : default_folder(l, &token);
+}
+
+/* ---- two kinds of learners behind one face ---- */
+
+static enum pelago_status host_start(struct learner *l, const struct pl_learner_host_options *o)
+{
+    if (l->settings.algorithm == PL_ALGORITHM_DECOUPLED)
+        return pl_learner_host_start(&l->host, o, &l->err);
+    return pl_reduce_learner_start(&l->reduce, o, &l->err);
+}
+
+static void host_quit(struct learner *l)
+{
+    if (l->host != NULL)
+        pl_learner_host_quit(l->host);
+    else
+        pl_reduce_learner_quit(l->reduce);
+}
+
+static void host_view(struct learner *l, struct pl_learner_host_view *out)
+{
+    if (l->host != NULL)
+        pl_learner_host_view(l->host, out);
+    else
+        pl_reduce_learner_view(l->reduce, out);
+}
+
+/* ---- while it runs ---- */
+
+static void write_stats(struct learner *l)
+{
+    struct pl_learner_host_view v;
+    if (l->stats_file == NULL)
+        return;
+    host_view(l, &v);
+    fprintf(l->stats_file,
+            "{\"identity\": %" PRIu64 ", \"steps\": %" PRIu64 ", \"tokens\": %" PRIu64
+            ", \"loss\": %.6f, \"step_ns\": %" PRIu64 ", \"steps_timed\": %" PRIu64
+            ", \"blocked_ns\": %" PRIu64 ", \"blocked_max_ns\": %" PRIu64 ", \"blocked_p999_ns\": %" PRIu64
+            ", \"trained_ns\": %" PRIu64 ", \"bytes_up\": %" PRIu64 ", \"bytes_down\": %" PRIu64
+            ", \"live\": %s}\n",
+            v.identity, v.steps, v.tokens, v.loss, v.step_ns, v.steps_timed, v.blocked_ns, v.blocked_max_ns,
+            v.blocked_p999_ns, v.trained_ns, v.bytes_up, v.bytes_down, v.live ? "true" : "false");
+    (void)fflush(l->stats_file);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    write_stats(timer->data);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    struct learner *l = handle->data;
+    if (l->caught != 0)
+        _exit(128 + number);
+    l->caught = number;
+    pl_log_line(NULL, "learner.leave a signal asked for it");
+    host_quit(l);
+}
+
+static void on_done(void *user, const struct pl_error *why)
+{
+    struct learner *l = user;
+    if (why != NULL)
+        l->err = *why;
+    l->done = true;
+    uv_stop(&l->loop);
+}
+
+/* The default is not easily guessed, and it is what goes on after an end. */
+static void say_folder(const struct learner *l)
+{
+    char line[PL_TEXT_MAX * 2];
+    (void)pl_fmt(line, sizeof line, "learner.folder to go on later: pelago learner --dir %s", l->folder);
+    pl_log_line(NULL, line);
+}
+
+static bool open_stats(struct learner *l)
+{
+    if (l->stats == NULL)
+        return true;
+    l->stats_file = fopen(l->stats, "ae");
+    if (l->stats_file == NULL)
+        (void)pl_fail(&l->err, PELAGO_IO, "%s cannot be written: %s", pl_text_clip(l->stats).at,
+                      strerror(errno));
+    return l->stats_file != NULL;
+}
+
+static enum pelago_status begin(struct learner *l)
+{
+    const struct pl_learner_host_options o = {.loop = &l->loop,
+                                              .alloc = &l->alloc,
+                                              .folder = l->folder,
+                                              .token = l->token[0] != '\0' ? l->token : NULL,
+                                              .local_data = l->local_data,
+                                              .data = l->data,
+                                              .threads = l->threads,
+                                              .backend = l->backend,
+                                              .up_bytes_per_s = l->max_up,
+                                              .pace_ns = l->pace_ns,
+                                              .speed = l->speed,
+                                              .checkpoint_ns = l->checkpoint_ns,
+                                              .stub_step_ns = l->stub_ns,
+                                              .log = pl_log_line,
+                                              .done = on_done,
+                                              .user = l};
+    if (l->dir == NULL)
+        say_folder(l);
+    PL_TRY(host_start(l, &o));
+    (void)uv_signal_init(&l->loop, &l->term);
+    (void)uv_signal_init(&l->loop, &l->interrupt);
+    (void)uv_timer_init(&l->loop, &l->timer);
+    l->term.data = l->interrupt.data = l->timer.data = l;
+    (void)uv_signal_start(&l->term, on_signal, SIGTERM);
+    (void)uv_signal_start(&l->interrupt, on_signal, SIGINT);
+    if (l->stats_file != NULL)
+        (void)uv_timer_start(&l->timer, on_timer, stats_ms, stats_ms);
+    return PELAGO_OK;
+}
+
+/* ---- the end ---- */
+
+static void say_how_it_went(struct learner *l)
+{
+    struct pl_learner_host_view v;
+    char line[PL_TEXT_MAX];
+    host_view(l, &v);
+    (void)pl_fmt(line, sizeof line,
+                 "learner.end identity=%lu steps=%lu tokens=%lu bytes_up=%lu bytes_down=%lu", v.identity,
+                 v.steps, v.tokens, v.bytes_up, v.bytes_down);
+    pl_log_line(NULL, line);
+}
+
+static int serve(struct learner *l)
+{
+    (void)uv_loop_init(&l->loop);
+    if (!open_stats(l))
+        return pl_failure(command, &l->err);
+    enum pelago_status st = begin(l);
+    if (st != PELAGO_OK)
+        return st == PELAGO_INVALID ? pl_refusal(command, &l->err) : pl_failure(command, &l->err);
+    if (!l->done)
+        (void)uv_run(&l->loop, UV_RUN_DEFAULT);
+    write_stats(l);
+    say_how_it_went(l);
+    pl_learner_host_free(l->host);
+    pl_reduce_learner_free(l->reduce);
+    if (l->err.status != PELAGO_OK && l->caught == 0)
+        return pl_failure(command, &l->err);
+    pl_log_line(NULL, l->caught != 0 ? "learner.stop the same folder goes on with pelago learner --dir"
+                                     : "learner.complete the run is complete; thank you");
+    return l->caught != 0 ? 128 + l->caught : PL_EXIT_OK;
+}
+
+/* ---- the command line ---- */
+
+static const char about[] =
+    "Takes part in a run:\n"
+    "\n"
+    "    pelago learner --join TOKEN            (pelago invite makes tokens)\n"
+    "    pelago learner --dir FOLDER            (goes on, after whatever ended it)\n"
+    "\n"
+    "It dials out and needs no open port. Ctrl-C leaves politely and loses nothing. With --local-data it "
+    "trains on\n"
+    "text of this machine, of which nothing leaves it but changes of the model's weights.";
+
+static bool check(struct learner *l, const struct pl_words *words, int *code)
+{
+    if (words->count > 0)
+        *code = pl_usage_error(command, "unexpected '%s'", pl_text_clip(words->at[0]).at);
+    else if (l->join == NULL && l->address != NULL)
+        *code = pl_usage_error(command, "--address goes with --join TOKEN");
+    else if (l->join == NULL && l->dir == NULL)
+        *code = pl_usage_error(command,
+                               "--join TOKEN is needed, or --dir FOLDER of a learner that took part before");
+    else if (!(l->speed > 0 && l->speed <= 1))
+        *code = pl_usage_error(command, "--speed is %g, expected above 0 and at most 1", l->speed);
+    else if (l->data != NULL && l->local_data != NULL)
+        *code = pl_usage_error(command,
+                               "--data and --local-data exclude each other: the run's data, or private data");
+    else if (pl_engine_backend_check(l->backend, &l->err) == PELAGO_INVALID)
+        *code = pl_refusal(command, &l->err);
+    else
+        return true;
+    return false;
+}
+
+static bool parse(struct learner *l, int argc, char **argv, int *code)
+{
+    const struct pl_option table[] = {
+        {"join", "TOKEN", "who invited you; @FILE reads the token from a file", PL_OPTION_TEXT, &l->join, 0,
+         0},
+        {"address", "HOST:PORT", "dial the syncer here, not where the token says (a tunnel, a proxy)",
+         PL_OPTION_TEXT, &l->address, 0, 0},
+        {"dir", "FOLDER", "identity and checkpoint (default: ~/.pelago/RUN)", PL_OPTION_TEXT, &l->dir, 0, 0},
+        {"data", "NAME", "where this machine has the run's data (default: as the run calls it)",
+         PL_OPTION_TEXT, &l->data, 0, 0},
+        {"local-data", "NAME", "private text to train on instead; it never leaves this machine",
+         PL_OPTION_TEXT, &l->local_data, 0, 0},
+        {"threads", "N", "threads (default: one for each processor)", PL_OPTION_U32, &l->threads, 1,
+         PL_POOL_THREADS_MAX},
+        {"backend", "NAME", "ref, portable, avx2, avx512, bf16 or amx (default: the best)", PL_OPTION_TEXT,
+         &l->backend, 0, 0},
+        {"max-up", "RATE", "send at most this, such as 20Mbit or 2MB a second (default: any)", PL_OPTION_RATE,
+         &l->max_up, 1000, 0},
+        {"nice", "N", "leave the processor to others: 1 to 19 (default: 0)", PL_OPTION_U32, &l->nice, 0, 19},
+        {"pace", "TIME", "a step takes at least this long", PL_OPTION_TIME, &l->pace_ns, 0, 3600 * PL_SEC},
+        {"speed", "X", "1, or less: 0.5 makes every step take twice as long", PL_OPTION_FLOAT, &l->speed, 0,
+         0},
+        {"checkpoint-every", "TIME", "between two checkpoints of its own (default: 60s)", PL_OPTION_TIME,
+         &l->checkpoint_ns, PL_SEC, 0},
+        {"patience", "TIME", "for a syncer that is not there when it joins (default: 60s)", PL_OPTION_TIME,
+         &l->patience_ns, 0, 0},
+        {"stats", "FILE", "append a line of JSON about itself every second", PL_OPTION_TEXT, &l->stats, 0, 0},
+        {"stub-step", "TIME", "tests of scale: no trainer, steps by the clock, made-up changes",
+         PL_OPTION_TIME, &l->stub_ns, PL_MS, 3600 * PL_SEC},
+        {"config", "FILE", "YAML with any of these options, key: value; the command line goes over it",
+         PL_OPTION_TEXT, &l->config, 0, 0},
+    };
+    const struct pl_options options = {command, "--join TOKEN [OPTION...]", about, table,
+                                       sizeof table / sizeof table[0]};
+    struct pl_words words;
+    return pl_options_parse_with_file(&options, &l->conf, argc, argv, &words, code) && check(l, &words, code);
+}
+
+int pl_cmd_learner(int argc, char **argv)
+{
+    static struct learner l;
+    int code;
+    l.alloc = pl_alloc_system();
+    l.speed = 1;
+    l.patience_ns = 60 * PL_SEC;
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (parse(&l, argc, argv, &code)) {
+        errno = 0;
+        if (l.nice > 0 && nice((int)l.nice) == -1 && errno != 0)
+            pl_log_line(NULL, "learner.nice the system did not allow it; going on");
+        enum pelago_status st = choose_folder(&l);
+        const struct pl_join j = {l.folder, l.token[0] != '\0' ? l.token : NULL, PL_ROLE_LEARNER, 0,
+                                  l.patience_ns};
+        if (st == PELAGO_OK)
+            st = pl_join(&j, &l.settings, &l.err);
+        if (st != PELAGO_OK)
+            code = st == PELAGO_INVALID ? pl_refusal(command, &l.err) : pl_failure(command, &l.err);
+        else
+            code = serve(&l);
+    }
+    if (l.stats_file != NULL)
+        (void)fclose(l.stats_file);
+    pl_conf_release(&l.conf);
+    return code;
+}

@@ -1,0 +1,406 @@
+/* cmd/cmd_syncer.c - pelago syncer: one shard of the syncer, and with shard 0 the run itself.
+ *
+ * A folder that is empty or not there begins a run; one that has a run goes on with it, and options that say something
+ * else are refused. At the end of the run the global model is written into the folder as a checkpoint, so that `pelago
+ * eval`, `sample` and `export` take it. The process then stays until the learners have heard of the end.
+ */
+#include "cmd/cmd.h"
+
+#include "base/fmt.h"
+#include "base/num.h"
+#include "cmd/cluster_args.h"
+#include "cmd/cluster_home.h"
+#include "cmd/cluster_join.h"
+#include "cmd/cluster_save.h"
+#include "cmd/text.h"
+#include "host/home.h"
+#include "host/reduce_host.h"
+#include "host/syncer_host.h"
+#include "os/clock.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char command[] = "syncer";
+static const uint64_t join_patience_ns = 60 * PL_SEC, linger_step_ms = 100;
+static const uint64_t linger_max_ns = 10 * PL_SEC, linger_shards_ns = 600 * PL_SEC;
+static const char default_listen[] = "0.0.0.0:7441";
+
+struct syncer {
+    struct pl_cluster_args args;
+    const char *dir, *listen, *advertise, *mirror, *record, *join, *config;
+    uint32_t relaxed, shard, learners_max, threads;
+    struct pl_conf conf;
+    struct pl_alloc alloc;
+    struct pl_settings settings;
+    char kept_listen[PL_ADDRESS_MAX]; /* where it listened before */
+    bool is_new;
+    uv_loop_t loop;
+    uv_signal_t term, interrupt;
+    uv_timer_t linger;
+    uint64_t finished_ns, linger_ns;
+    bool finished, stopping, failed;
+    int caught;
+    struct pl_syncer_host *host;   /* or */
+    struct pl_reduce_host *reduce; /* of the synchronous algorithms */
+    struct pl_error err;
+};
+
+/* ---- two kinds of syncers behind one face ---- */
+
+static enum pelago_status host_start(struct syncer *s, const struct pl_syncer_host_options *o)
+{
+    if (s->settings.algorithm == PL_ALGORITHM_DECOUPLED)
+        return pl_syncer_host_start(&s->host, o, &s->err);
+    return pl_reduce_host_start(&s->reduce, o, &s->err);
+}
+
+static const char *host_address(const struct syncer *s)
+{
+    return s->host != NULL ? pl_syncer_host_address(s->host) : pl_reduce_host_address(s->reduce);
+}
+
+static enum pelago_status host_invite(struct syncer *s, uint64_t uses, char out[static PL_TOKEN_TEXT_MAX])
+{
+    if (s->host != NULL)
+        return pl_syncer_host_invite(s->host, PL_ROLE_LEARNER, uses, 0, out, &s->err);
+    return pl_reduce_host_invite(s->reduce, PL_ROLE_LEARNER, uses, 0, out, &s->err);
+}
+
+static enum pelago_status host_status(struct syncer *s, struct pl_buf *out)
+{
+    return s->host != NULL ? pl_syncer_host_status(s->host, out) : pl_reduce_host_status(s->reduce, out);
+}
+
+/* Learners that are connected now. */
+static uint32_t host_connected(struct syncer *s)
+{
+    struct pl_buf text;
+    pl_buf_init(&text, &s->alloc, PL_JSON_BYTES_MAX);
+    enum pelago_status st = host_status(s, &text);
+    uint32_t count = st == PELAGO_OK ? pl_cluster_connected((struct pl_bytes){text.data, text.len}) : 0;
+    pl_buf_release(&text);
+    return count;
+}
+
+/* The last state of a run that is complete, for whoever comes too late to ask. */
+static void keep_status(struct syncer *s)
+{
+    struct pl_posix_dir *dir = NULL;
+    struct pl_buf text;
+    pl_buf_init(&text, &s->alloc, PL_JSON_BYTES_MAX);
+    if (host_status(s, &text) == PELAGO_OK &&
+        pl_posix_dir_open(&dir, &s->alloc, s->dir, PL_POSIX_DIR_EXISTING, NULL) == PELAGO_OK)
+        (void)pl_home_write(dir, "status.json", (struct pl_bytes){text.data, text.len}, false, NULL);
+    pl_posix_dir_close(dir);
+    pl_buf_release(&text);
+}
+
+/* ---- the end ---- */
+
+static void on_stopped(void *user)
+{
+    struct syncer *s = user;
+    uv_stop(&s->loop);
+}
+
+static void stop(struct syncer *s)
+{
+    if (s->stopping)
+        return;
+    s->stopping = true;
+    if (s->host != NULL)
+        pl_syncer_host_stop(s->host, on_stopped, s);
+    else
+        pl_reduce_host_stop(s->reduce, on_stopped, s);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    struct syncer *s = handle->data;
+    if (s->caught != 0)
+        _exit(128 + number);
+    s->caught = number;
+    if (s->finished)
+        keep_status(s);
+    pl_log_line(NULL, "syncer.stop a signal asked for it; what is announced is on disk");
+    stop(s);
+}
+
+static void on_failed(void *user, const struct pl_error *why)
+{
+    struct syncer *s = user;
+    s->failed = true;
+    s->err = *why;
+    stop(s);
+}
+
+/* Learners hear of the end on their connections and then leave; those who are away have --linger to come back and hear of
+ * it. Where there are other shards, home stays longer: only it can tell a learner where they are, and they may not be
+ * done. A signal ends that wait, and the run is complete all the same. */
+static void on_linger(uv_timer_t *timer)
+{
+    struct syncer *s = timer->data;
+    bool many = s->settings.shards > 1 && s->shard == 0;
+    uint64_t since = pl_clock_ns() - s->finished_ns;
+    bool over = since > pl_max64(s->linger_ns, many ? linger_shards_ns : linger_max_ns);
+    if (!over && (many || since < s->linger_ns || host_connected(s) > 0))
+        return;
+    uv_timer_stop(timer);
+    keep_status(s);
+    stop(s);
+}
+
+static void on_finished(void *user)
+{
+    struct syncer *s = user;
+    if (s->finished)
+        return;
+    s->finished = true;
+    s->finished_ns = pl_clock_ns();
+    pl_log_line(NULL, "run.complete the token budget is reached and every fragment is merged");
+    if (s->host != NULL && pl_cluster_save(s->host, s->dir, &s->err) != PELAGO_OK) {
+        s->failed = true;
+        stop(s);
+        return;
+    }
+    pl_log_line(NULL, s->host != NULL ? "run.saved the global model is a checkpoint in the folder"
+                                      : "run.saved the first learner has the model as a checkpoint");
+    (void)uv_timer_start(&s->linger, on_linger, linger_step_ms, linger_step_ms);
+}
+
+/* ---- the folder ---- */
+
+/* A further shard: identity and settings come from home. */
+static enum pelago_status make_shard(struct syncer *s)
+{
+    char token[PL_TOKEN_TEXT_MAX];
+    if (s->join == NULL)
+        return pl_fail(&s->err, PELAGO_INVALID,
+                       "--shard %u needs --join TOKEN, which pelago invite FOLDER --role shard makes",
+                       s->shard);
+    PL_TRY(pl_token_given(s->join, token, &s->err));
+    const struct pl_join j = {s->dir, token, PL_ROLE_SHARD, s->shard, join_patience_ns};
+    return pl_join(&j, &s->settings, &s->err);
+}
+
+static enum pelago_status load_settings(struct syncer *s)
+{
+    struct pl_posix_dir *dir = NULL;
+    char path[PL_PATH_MAX];
+    PL_TRY(pl_posix_dir_open(&dir, &s->alloc, s->dir, PL_POSIX_DIR_EXISTING, &s->err));
+    enum pelago_status st = pl_home_load_settings(dir, &s->alloc, &s->settings, NULL, &s->err);
+    pl_posix_dir_close(dir);
+    if (st == PELAGO_OK)
+        st = pl_path_join(path, s->dir, "listen", &s->err);
+    if (st == PELAGO_OK && pl_path_read_line(path, s->kept_listen, sizeof s->kept_listen, NULL) != PELAGO_OK)
+        s->kept_listen[0] = '\0';
+    return st;
+}
+
+/* PL_EXIT_OK, or the code after saying what is wrong. */
+static int prepare(struct syncer *s)
+{
+    s->is_new = !pl_path_exists(s->dir, "settings.json");
+    enum pelago_status st;
+    if (!s->is_new) {
+        st = load_settings(s);
+        if (st == PELAGO_OK && pl_cluster_refuse_changes(&s->args, &s->settings, &s->err) != PELAGO_OK)
+            return pl_refusal(command, &s->err);
+    } else if (s->shard > 0 || s->join != NULL) {
+        st = make_shard(s);
+    } else {
+        pl_log_line(NULL, "syncer.create a new run; reading the data and its tokenizer");
+        st = pl_cluster_create(&s->args, s->dir, &s->settings, &s->err);
+    }
+    if (st == PELAGO_OK && s->shard >= s->settings.shards) {
+        st = pl_fail(&s->err, PELAGO_INVALID, "--shard is %u, but the run has %u: they count from 0",
+                     s->shard, s->settings.shards);
+    }
+    if (st == PELAGO_INVALID)
+        return pl_refusal(command, &s->err);
+    return st == PELAGO_OK ? PL_EXIT_OK : pl_failure(command, &s->err);
+}
+
+/* ---- running ---- */
+
+static void write_listen(struct syncer *s, const char *folder, const char *line)
+{
+    struct pl_posix_dir *dir = NULL;
+    if (pl_posix_dir_open(&dir, &s->alloc, folder, PL_POSIX_DIR_EXISTING, NULL) == PELAGO_OK)
+        (void)pl_home_write(dir, "listen", (struct pl_bytes){line, strlen(line)}, false, NULL);
+    pl_posix_dir_close(dir);
+}
+
+/* For choose_listen, after a restart here or from the mirror. */
+static void keep_listen(struct syncer *s, const char *listen)
+{
+    char line[PL_ADDRESS_MAX * 2];
+    const char *address = host_address(s), *port = strrchr(address, ':');
+    const char *colon = strrchr(listen, ':');
+    if (port == NULL || colon == NULL)
+        return;
+    (void)snprintf(line, sizeof line, "%.*s%s\n", (int)(colon - listen), listen, port);
+    write_listen(s, s->dir, line);
+    if (s->mirror != NULL)
+        write_listen(s, s->mirror, line);
+}
+
+/* How the next one joins. Only where the run is new: tokens that nobody asked for are doors left open. */
+static enum pelago_status introduce(struct syncer *s)
+{
+    char token[PL_TOKEN_TEXT_MAX], line[PL_TEXT_MAX];
+    uint32_t uses = s->settings.learners;
+    (void)pl_fmt(line, sizeof line, "syncer.listen address=%s run=%lx", host_address(s), s->settings.run_id);
+    pl_log_line(NULL, line);
+    if (s->shard > 0)
+        return PELAGO_OK;
+    if (s->is_new) {
+        PL_TRY(host_invite(s, uses, token));
+        printf("To take part, on any machine%s:\n\n    pelago learner --join %s\n\n",
+               uses > 1 ? "" : " (one learner; pelago invite makes more tokens)", token);
+    }
+    printf("To watch: pelago top ");
+    pl_text_quote(stdout, s->dir);
+    printf("    more tokens: pelago invite ");
+    pl_text_quote(stdout, s->dir);
+    printf("\n");
+    (void)fflush(stdout);
+    return PELAGO_OK;
+}
+
+/* "host:0" is any port, but the same again: learners know no other. */
+static const char *choose_listen(const struct syncer *s)
+{
+    const char *colon = s->listen != NULL ? strrchr(s->listen, ':') : NULL;
+    bool any = colon != NULL && strcmp(colon, ":0") == 0;
+    if (s->listen == NULL)
+        return s->kept_listen[0] != '\0' ? s->kept_listen : default_listen;
+    size_t host = any ? (size_t)(colon - s->listen) + 1 : 0;
+    return any && s->kept_listen[0] != '\0' && strncmp(s->kept_listen, s->listen, host) == 0 ? s->kept_listen
+                                                                                             : s->listen;
+}
+
+static enum pelago_status begin(struct syncer *s)
+{
+    const char *listen = choose_listen(s);
+    const struct pl_syncer_host_options o = {.loop = &s->loop,
+                                             .alloc = &s->alloc,
+                                             .folder = s->dir,
+                                             .mirror = s->mirror,
+                                             .listen = listen,
+                                             .advertise = s->advertise,
+                                             .shard = s->shard,
+                                             .relaxed = s->relaxed,
+                                             .learners_max = s->learners_max,
+                                             .threads = s->threads,
+                                             .record = s->record,
+                                             .log = pl_log_line,
+                                             .finished = on_finished,
+                                             .failed = on_failed,
+                                             .user = s};
+    PL_TRY(host_start(s, &o));
+    keep_listen(s, listen);
+    return introduce(s);
+}
+
+static void open_loop(struct syncer *s)
+{
+    (void)uv_loop_init(&s->loop);
+    (void)uv_signal_init(&s->loop, &s->term);
+    (void)uv_signal_init(&s->loop, &s->interrupt);
+    (void)uv_timer_init(&s->loop, &s->linger);
+    s->term.data = s->interrupt.data = s->linger.data = s;
+    (void)uv_signal_start(&s->term, on_signal, SIGTERM);
+    (void)uv_signal_start(&s->interrupt, on_signal, SIGINT);
+}
+
+static int serve(struct syncer *s)
+{
+    open_loop(s);
+    enum pelago_status st = begin(s);
+    if (st == PELAGO_OK)
+        (void)uv_run(&s->loop, UV_RUN_DEFAULT);
+    if (st != PELAGO_OK || s->failed)
+        return st == PELAGO_INVALID ? pl_refusal(command, &s->err) : pl_failure(command, &s->err);
+    pl_log_line(NULL, s->finished ? "syncer.end the run is complete"
+                                  : "syncer.end stopped; the same command goes on");
+    return s->finished || s->caught == 0 ? PL_EXIT_OK : 128 + s->caught;
+}
+
+/* ---- the command line ---- */
+
+static const char about[] =
+    "Begins a run in an empty folder, or goes on with the run of a folder:\n"
+    "\n"
+    "    pelago syncer --dir run --model 14m --data builtin:tales --tokens 100M --learners 4\n"
+    "    pelago syncer --dir run\n"
+    "\n"
+    "It prints how learners join. What is trained is said once, when the run begins; learners get it from "
+    "here.\n"
+    "Ctrl-C or SIGTERM ends it politely; learners train on meanwhile and the same command goes on. When the "
+    "tokens\n"
+    "are trained the folder holds the model: pelago sample FOLDER, eval, export.";
+
+static bool parse(struct syncer *s, int argc, char **argv, int *code)
+{
+    const struct pl_option own[] = {
+        {"dir", "FOLDER", "the run's folder", PL_OPTION_TEXT, &s->dir, 0, 0},
+        {"listen", "ADDRESS", "host:port to listen on (default: as before, else 0.0.0.0:7441)",
+         PL_OPTION_TEXT, &s->listen, 0, 0},
+        {"advertise", "ADDRESS", "host:port as learners dial it (default: from --listen and the host's name)",
+         PL_OPTION_TEXT, &s->advertise, 0, 0},
+        {"mirror", "FOLDER", "gets every byte of the journal before it is announced", PL_OPTION_TEXT,
+         &s->mirror, 0, 0},
+        {"relaxed", "N", "sync the journal every N records only (default: every one, before it is announced)",
+         PL_OPTION_U32, &s->relaxed, 1, 1000000},
+        {"shard", "N", "which shard of the syncer this is; 0 is home (default: 0)", PL_OPTION_U32, &s->shard,
+         0, PL_SHARDS_MAX - 1},
+        {"join", "TOKEN", "further shards: a token of pelago invite --role shard; @FILE reads it from there",
+         PL_OPTION_TEXT, &s->join, 0, 0},
+        {"learners-max", "N", "identities at once (default: 1024)", PL_OPTION_U32, &s->learners_max, 1,
+         PL_LEARNERS_MAX},
+        {"merge-threads", "N", "threads of one merge (default: 2)", PL_OPTION_U32, &s->threads, 1, 256},
+        {"linger", "TIME", "stay this long after the end, for learners that are away (default: 5s)",
+         PL_OPTION_TIME, &s->linger_ns, 0, 0},
+        {"record", "FILE", "write every event of the protocol there, for pelago replay", PL_OPTION_TEXT,
+         &s->record, 0, 0},
+        {"config", "FILE", "YAML with any of these options, key: value; the command line goes over it",
+         PL_OPTION_TEXT, &s->config, 0, 0},
+    };
+    struct pl_option table[PL_CLUSTER_OPTIONS_MAX + sizeof own / sizeof own[0]];
+    uint32_t count = sizeof own / sizeof own[0];
+    memcpy(table, own, sizeof own);
+    count += pl_cluster_options(&s->args, table + count);
+    const struct pl_options options = {command, "--dir FOLDER [OPTION...]", about, table, count};
+    struct pl_words words;
+    if (!pl_options_parse_with_file(&options, &s->conf, argc, argv, &words, code))
+        return false;
+    if (words.count > 0)
+        *code = pl_usage_error(command, "unexpected '%s'", pl_text_clip(words.at[0]).at);
+    else if (s->dir == NULL)
+        *code = pl_usage_error(command, "--dir FOLDER is needed: the run lives there");
+    else
+        return pl_cluster_args_check(&s->args, command, code);
+    return false;
+}
+
+int pl_cmd_syncer(int argc, char **argv)
+{
+    static struct syncer s; /* settings and configuration are large */
+    int code;
+    s.alloc = pl_alloc_system();
+    s.learners_max = 1024;
+    s.threads = 2;
+    s.linger_ns = 5 * PL_SEC;
+    pl_cluster_args_init(&s.args);
+    (void)signal(SIGPIPE, SIG_IGN);
+    bool good = parse(&s, argc, argv, &code);
+    if (good)
+        code = prepare(&s);
+    if (good && code == PL_EXIT_OK)
+        code = serve(&s);
+    pl_conf_release(&s.conf);
+    return code;
+}

@@ -1,0 +1,147 @@
+/* cmd/cmd_top.c - pelago top: the state of a run as a live screen. q or Ctrl-C ends it; the terminal is left as it was. */
+#include "cmd/cmd.h"
+
+#include "cmd/cluster_home.h"
+#include "cmd/options.h"
+#include "cmd/screen.h"
+#include "os/clock.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/termios.h>
+#include <unistd.h>
+
+static const char command[] = "top";
+static const uint64_t patience_ns = 2 * PL_SEC;
+
+struct top {
+    struct pl_operator who;
+    struct pl_cluster_view view;
+    struct pl_view_page page;
+    struct pl_screen screen;
+    struct termios before;
+    bool keys; /* the terminal gives keys one by one */
+    bool known;
+    struct pl_error err;
+};
+
+static volatile sig_atomic_t caught;
+
+static void on_signal(int number)
+{
+    caught = number;
+}
+
+/* ---- the terminal ---- */
+
+static void open_terminal(struct top *t)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    struct termios raw;
+    (void)sigaction(SIGINT, &action, NULL);
+    (void)sigaction(SIGTERM, &action, NULL);
+    (void)sigaction(SIGHUP, &action, NULL);
+    t->keys = isatty(STDIN_FILENO) == 1 && tcgetattr(STDIN_FILENO, &t->before) == 0;
+    if (t->keys) {
+        raw = t->before;
+        raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+        (void)tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+    }
+    printf("\x1b[?1049h\x1b[?25l\x1b[H");
+}
+
+static void close_terminal(struct top *t)
+{
+    printf("\x1b[?25h\x1b[?1049l");
+    (void)fflush(stdout);
+    if (t->keys)
+        (void)tcsetattr(STDIN_FILENO, TCSANOW, &t->before);
+}
+
+/* True: the person wants to leave. */
+static bool wait_for_key(struct top *t, int ms)
+{
+    struct pollfd fd = {.fd = t->keys ? STDIN_FILENO : -1, .events = POLLIN};
+    char key;
+    if (poll(&fd, 1, ms) <= 0 || (fd.revents & (POLLIN | POLLHUP)) == 0)
+        return false;
+    ssize_t n = read(STDIN_FILENO, &key, 1);
+    if (n == 0)
+        t->keys = false;
+    return n == 1 && (key == 'q' || key == 'Q' || key == 3);
+}
+
+/* ---- the loop ---- */
+
+static enum pelago_status look(struct top *t)
+{
+    struct pl_alloc alloc = pl_alloc_system();
+    const struct pl_question q = {.what = PL_ASK_STATUS};
+    struct pl_buf answer;
+    pl_buf_init(&answer, &alloc, PL_JSON_BYTES_MAX);
+    enum pelago_status st = pl_operator_reload(&t->who, &t->err);
+    if (st == PELAGO_OK)
+        st = pl_operator_ask(&t->who, &q, patience_ns, &answer, &t->err);
+    if (st == PELAGO_OK)
+        st = pl_cluster_view_parse(&t->view, (struct pl_bytes){answer.data, answer.len}, &t->err);
+    t->known = t->known || st == PELAGO_OK;
+    pl_buf_release(&answer);
+    return st;
+}
+
+static void draw(struct top *t, enum pelago_status st)
+{
+    t->page.count = 0;
+    pl_screen_measure(&t->screen);
+    if (t->known)
+        pl_cluster_view_page(&t->view, 0, t->screen.color, t->screen.rows - 3, &t->page);
+    pl_page_add(&t->page, "%s", "");
+    if (st != PELAGO_OK)
+        pl_page_add(&t->page, "no answer: %s", t->err.text);
+    else
+        pl_page_add(&t->page, "q ends this screen; the run goes on");
+    pl_screen_draw(&t->screen, &t->page);
+}
+
+static int watch(struct top *t, uint64_t every_ns)
+{
+    bool leave = false;
+    open_terminal(t);
+    while (caught == 0 && !leave) {
+        uint64_t begin = pl_clock_ns();
+        enum pelago_status st = look(t);
+        draw(t, st);
+        uint64_t spent = pl_clock_ns() - begin;
+        leave = wait_for_key(t, spent < every_ns ? (int)((every_ns - spent) / PL_MS) : 0);
+    }
+    close_terminal(t);
+    return caught == 0 || caught == SIGINT ? PL_EXIT_OK : 128 + caught;
+}
+
+int pl_cmd_top(int argc, char **argv)
+{
+    static struct top t;
+    uint64_t every_ns = PL_SEC;
+    const struct pl_option table[] = {
+        {"every", "TIME", "between two looks (default: 1s)", PL_OPTION_TIME, &every_ns, 100 * PL_MS,
+         3600 * PL_SEC},
+    };
+    const struct pl_options options = {
+        command, "FOLDER [OPTION...]",
+        "A live screen of a run. FOLDER is that of the syncer, or the --out of pelago run. q leaves.", table,
+        sizeof table / sizeof table[0]};
+    struct pl_words words;
+    int code;
+    if (!pl_options_parse(&options, argc, argv, &words, &code))
+        return code;
+    if (words.count != 1)
+        return pl_usage_error(command, "expected one folder, that of the syncer");
+    pl_screen_open(&t.screen);
+    if (!t.screen.live)
+        return pl_usage_error(command,
+                              "this is no terminal; pelago status FOLDER prints the state, --json all of it");
+    if (pl_operator_load(&t.who, words.at[0], &t.err) != PELAGO_OK)
+        return pl_failure(command, &t.err);
+    return watch(&t, every_ns);
+}

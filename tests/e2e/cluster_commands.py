@@ -1,0 +1,419 @@
+#!/usr/bin/env python3
+"""cluster_commands.py PELAGO [PART...] - syncer, learner, invite, status, top, replay and run as people use them.
+
+Real processes, sockets and TLS on loopback. A run goes on through kill -9 of a learner and of the syncer and through Ctrl-C;
+whatever a person can do wrong is one sentence with exit code 1 or 2. Needs nothing but python3.
+"""
+import json
+import os
+import pty
+import resource
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+PELAGO = str(Path(sys.argv[1]).resolve())
+TINY = ("--layers 2 --width 32 --heads 2 --context 64 --tokenizer byte --batch 2 --seq 32 --eval-tokens 500 "
+        "--period 8 --fragments 4 --data builtin:tales").split()
+PATIENCE = 120
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def words_of(words):
+    return [PELAGO, *map(str, words)]
+
+
+def run(*words, code=0, **options):
+    """stdout and stderr of a command that must leave with this code."""
+    done = subprocess.run(words_of(words), capture_output=True, text=True, errors="replace", timeout=PATIENCE, **options)
+    assert done.returncode == code, f"{words}: left with {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout, done.stderr
+
+
+def refused(sentence, *words, code=1, **options):
+    """A failing command says this as its last line, which is one sentence."""
+    err = run(*words, code=code, **options)[1]
+    last = err.rstrip("\n").split("\n")[-1]
+    assert sentence in last and last.startswith("pelago ") and last[-1] in ".?", f"{words}:\n{err}"
+
+
+def until(condition, what, process=None):
+    """Waits for what must come; a process that ends meanwhile is told apart from one that hangs."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert process is None or process.poll() is None, f"ended before {what}: {process.args}"
+        assert time.monotonic() < end, f"waited too long for {what}"
+        time.sleep(0.02)
+
+
+class Process:
+    """A pelago of ours with its output in a file."""
+    all = []
+
+    def __init__(self, *words, **options):
+        self.log = temp / f"process-{len(Process.all)}.log"
+        self.popen = subprocess.Popen(words_of(words), stdout=open(self.log, "w"), stderr=subprocess.STDOUT, **options)
+        Process.all.append(self)
+
+    def said(self):
+        return self.log.read_text(errors="replace")
+
+    def until_says(self, text):
+        until(lambda: text in self.said(), f"'{text}' in\n{self.said()}", self.popen)
+
+    def end(self, number=signal.SIGTERM):
+        if self.popen.poll() is None:
+            self.popen.send_signal(number)
+        return self.popen.wait(PATIENCE)
+
+
+def syncer(folder, *words):
+    s = Process("syncer", "--dir", folder, "--listen", "127.0.0.1:0", *words)
+    s.until_says("syncer.listen")
+    return s
+
+
+def token_of(s):
+    s.until_says("--join ")
+    return s.said().split("--join ")[1].split()[0]
+
+
+def status(folder):
+    return json.loads(run("status", folder, "--json")[0])
+
+
+# ---- one by one, as on several machines ----
+
+def join_and_finish():
+    """A syncer, two learners by one invitation each, until the model is there; every role restarts on the way."""
+    home = temp / "home"
+    s = syncer(home, *TINY, "--tokens", "150k")
+    first = Process("learner", "--join", token_of(s), "--dir", temp / "one", "--threads", 1, "--pace", "20ms")
+    token = run("invite", home, "--bare", "--valid", "1h")[0].strip()
+    assert token.startswith("pelago1-"), token
+    line = run("invite", home, "--uses", 3)[0]
+    assert line.startswith("pelago learner --join pelago1-") and line.count("\n") == 1, line
+    (temp / "token").write_text(token + "\n")
+    second = Process("learner", "--join", f"@{temp}/token", "--dir", temp / "two", "--threads", 1, "--pace", "20ms")
+    until(lambda: status(home)["alive"] == 2, "two learners", s.popen)
+
+    text = run("status", home)[0]
+    assert "learner" in text and "tokens" in text and "alive 2 of 2" in text, text
+    refused("expected one folder", "status", code=2)
+    refused("holds no run", "status", temp)
+    refused("the token is used up", "learner", "--join", token, "--dir", temp / "three")
+
+    # kill -9 and start again, with the same lines
+    second.end(signal.SIGKILL)
+    second = Process("learner", "--dir", temp / "two", "--threads", 1, "--pace", "20ms")
+    before = status(home)["tokens"]
+    assert s.end(signal.SIGKILL) == -signal.SIGKILL
+    refused("nobody listens", "status", home)
+    s = syncer(home)
+    until(lambda: status(home)["alive"] == 2 and status(home)["tokens"] > before, "both to come back", s.popen)
+
+    # SIGTERM: politely, and on with it
+    assert first.end() == 128 + signal.SIGTERM and "learner.stop" in first.said(), first.said()
+    first = Process("learner", "--dir", temp / "one", "--threads", 1)
+    assert s.end() == 128 + signal.SIGTERM
+    s = syncer(home, "--record", temp / "events")
+    for p in (s, first, second):
+        assert p.popen.wait(PATIENCE) == 0, p.said()
+    assert "run.complete" in s.said() and "learner.complete" in first.said()
+
+    assert "loss" in run("eval", home, "--data", "builtin:tales", "--tokens", 500)[0]
+    assert len(run("sample", home, "--tokens", 20)[0]) > 0
+    run("export", home, "--out", temp / "exported")
+    assert status(home)["phase"] == "done"  # the last word of a syncer that has left
+    refused("--model is not what the run in this folder has", "syncer", "--dir", home, "--model", "1m", code=2)
+    refused("--tokens is not what the run", "syncer", "--dir", home, "--tokens", "1M", code=2)
+    replays()
+
+
+def replays():
+    """What the recorder wrote gives the same effects again; another file does not."""
+    out = run("replay", temp / "events")[0]
+    assert "the same effects again" in out, out
+    (temp / "noise").write_bytes(b"PELAGOR1" + os.urandom(100))
+    run("replay", temp / "noise", code=1)
+    run("replay", temp / "nothing", code=1)
+    refused("expected one file", "replay", code=2)
+
+
+# ---- what a person meets ----
+
+def mistakes_of_syncers():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        refused("is taken: another program listens there", "syncer", "--dir", temp / "p1", "--listen", f"127.0.0.1:{port}", *TINY)
+    run("syncer", "--dir", temp / "p2", "--listen", "nonsense", *TINY, code=2)
+    run("syncer", "--dir", temp / "p3", "--listen", "192.0.2.1:7441", *TINY, code=1)
+    refused("--dir FOLDER is needed", "syncer", code=2)
+    refused("--up is 'int3', expected", "syncer", "--dir", temp / "p4", "--up", "int3", code=2)
+    refused("--shard 1 needs --join TOKEN", "syncer", "--dir", temp / "p5", "--shard", 1, code=2)
+    (temp / "file").write_text("x")
+    run("syncer", "--dir", temp / "file" / "inside", *TINY, code=1)
+    limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))}
+    refused("cannot be written: File too large", "syncer", "--dir", temp / "full", "--listen", "127.0.0.1:0", *TINY, **limit)
+    if os.getuid() == 0:
+        (temp / "locked").mkdir(mode=0o700)
+        out, err = run("syncer", "--dir", temp / "locked" / "run", *TINY, code=1, user=65534)
+        assert "Permission denied" in err, err
+
+
+def mistakes_of_learners():
+    home = temp / "home2"
+    s = syncer(home, *TINY, "--tokens", "100M")
+    token = token_of(s)
+    refused("--join TOKEN is needed", "learner", code=2)
+    refused("--join TOKEN is needed", "learner", "--dir", temp, code=2)
+    wrong = token[:40] + ("A" if token[40] != "A" else "B") + token[41:]
+    run("learner", "--join", wrong, "--dir", temp / "l1", code=2)
+    run("learner", "--join", token[:60], "--dir", temp / "l1", code=2)
+    run("learner", "--join", "hello", "--dir", temp / "l1", code=2)
+    refused("--speed is 2", "learner", "--join", token, "--speed", 2, code=2)
+    refused("expected a rate such as", "learner", "--join", token, "--max-up", "20", code=2)
+
+    brief = run("invite", home, "--bare", "--valid", "1s")[0].strip()
+    time.sleep(2.1)  # that is what it is about
+    refused("expired", "learner", "--join", brief, "--dir", temp / "l2")
+
+    learner = Process("learner", "--join", token, "--dir", temp / "l3", "--threads", 1, "--pace", "50ms")
+    until(lambda: status(home)["alive"] == 1, "a learner", learner.popen)
+    refused("another pelago is at work in", "learner", "--dir", temp / "l3")
+    refused("another pelago is at work in", "syncer", "--dir", home, "--listen", "127.0.0.1:0")
+    assert learner.end() == 128 + signal.SIGTERM
+
+    # other settings than the run's: another model, another version
+    path = temp / "l3" / "settings.json"
+    right = path.read_text()
+    path.write_text(right.replace('"width": 32', '"width": 64'))
+    run("learner", "--dir", temp / "l3", code=1)
+    path.write_text(right.replace('"pelago_settings": 1', '"pelago_settings": 2'))
+    refused("use the same version of pelago everywhere", "learner", "--dir", temp / "l3", code=2)
+    path.write_text(right)
+
+    # a token of another run, a run that is not there any more
+    other = syncer(temp / "home3", *TINY)
+    refused("another run", "learner", "--join", token_of(other), "--dir", temp / "l3", code=2)
+    gone = run("invite", temp / "home3", "--bare")[0].strip()
+    other.end()
+    refused("nobody listens", "learner", "--join", gone, "--dir", temp / "l4", "--patience", "1s")
+    refused("nobody listens", "invite", temp / "home3")
+    early = Process("learner", "--join", gone, "--dir", temp / "l5", "--threads", 1, "--pace", "50ms")
+    early.until_says("nobody listens")
+    other = syncer(temp / "home3")  # it was waited for
+    until(lambda: status(temp / "home3")["alive"] == 1, "the early learner", early.popen)
+    early.end()
+    other.end()
+    s.end()
+
+
+def mirror():
+    """The syncer's disk is lost: it goes on from the mirror, at versions no older than any learner has seen."""
+    home, copy = temp / "mirrored", temp / "mirror"
+    s = syncer(home, *TINY, "--tokens", "100M", "--mirror", copy)
+    learner = Process("learner", "--join", token_of(s), "--dir", temp / "m1", "--threads", 1, "--pace", "10ms")
+    until(lambda: status(home)["merges"] > 20, "merges", s.popen)
+    before = {f["fragment"]: f["version"] for f in status(home)["fragments"]}
+    s.end(signal.SIGKILL)
+    shutil.rmtree(home)
+    s = Process("syncer", "--dir", copy)
+    s.until_says("syncer.listen")
+    after = status(copy)
+    assert all(f["version"] >= before[f["fragment"]] for f in after["fragments"]), (before, after)
+    until(lambda: status(copy)["alive"] == 1 and status(copy)["merges"] > after["merges"], "merges again", s.popen)
+    learner.end()
+    s.end()
+
+
+def full_disk():
+    """The syncer's disk is full for a while: nothing is announced, nobody stops, and it goes on when there is room."""
+    disk = temp / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", disk], capture_output=True).returncode != 0:
+        return  # only where this user may mount
+    try:
+        (disk / "ballast").write_bytes(bytes(19700 << 10))
+        s = syncer(disk / "run", *TINY, "--width", 64, "--tokens", "100M")
+        learner = Process("learner", "--join", token_of(s), "--dir", temp / "d1", "--threads", 1, "--pace", "5ms")
+        until(lambda: status(disk / "run")["store_failing"], "the disk to be full", s.popen)
+        before = status(disk / "run")
+        assert "no space left" in s.said(), s.said()
+        until(lambda: status(disk / "run")["tokens"] > before["tokens"] + 3000, "learners to train on", learner.popen)
+        (disk / "ballast").unlink()
+        until(lambda: status(disk / "run")["merges"] > before["merges"] + 10, "merges to go on", s.popen)
+        assert not status(disk / "run")["store_failing"]
+        learner.end()
+        s.end()
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+def mistakes_in_files():
+    path = temp / "run.yaml"
+    for text, sentence in [("learners: four\n", "run.yaml, line 1: learners is 'four', expected a whole number"),
+                           ("# x\nlearners: 0\n", "run.yaml, line 2: learners is 0, expected 1 to"),
+                           ("learner: 1\n", "run.yaml, line 1: there is no key 'learner'"),
+                           ("a: 1\n\tb: 2\n", "run.yaml, line 2: there is a tab"),
+                           ("", "run.yaml is empty"),
+                           ("speed: [1, fast]\n", "--speed is 'fast', expected a number"),
+                           ("speed: [1, 1]\nlearners: 3\n", "--speed has 2 values, expected one, or one for each of 3")]:
+        path.write_text(text)
+        refused(sentence, "run", "--out", temp / "y", "--config", path, code=2)
+    refused("cannot be read", "run", "--out", temp / "y", "--config", temp / "none.yaml")
+    refused("--out FOLDER is needed", "run", code=2)
+    refused("--algorithm is 'magic'", "run", "--out", temp / "y", "--algorithm", "magic", code=2)
+    refused("holds no run to go on with", "run", "--out", temp / "y", "--resume")
+    assert not (temp / "y").exists()
+    for name, sentence, words in [("laptop", "holds no run", ["run", "--out", temp / "y", "--resume"]),
+                                  ("uneven", "holds no run", ["run", "--out", temp / "y", "--resume"]),
+                                  ("home-line", "--dir FOLDER is needed", ["syncer"]),
+                                  ("learner", "--join TOKEN is needed", ["learner"])]:
+        refused(sentence, *words, "--config", EXAMPLES / f"{name}.yaml", code=1 if words[0] == "run" else 2)
+
+
+# ---- run ----
+
+def children(out, kind):
+    return json.loads((out / "run.json").read_text())[kind]
+
+
+def whole_run():
+    """A run by a file of options: a learner killed, the syncer killed, Ctrl-C, and on to the report."""
+    out = temp / "whole"
+    keys = dict(zip((w[2:] for w in TINY[::2]), TINY[1::2]))
+    keys |= {"learners": 9, "tokens": "200k", "speed": "[1, 0.5, 1]", "pace": "10ms", "threads": 1}
+    (temp / "whole.yaml").write_text("".join(f"{k}: {v}\n" for k, v in keys.items()))
+    words = ["run", "--out", out, "--config", temp / "whole.yaml", "--learners", 3]
+    p = Process(*words)
+    until(lambda: (out / "run.json").exists() and status_or_none(out), "the run to begin", p.popen)
+    until(lambda: status(out)["alive"] == 3, "three learners", p.popen)
+    for child in children(out, "learners") + children(out, "syncers"):
+        line = Path(f"/proc/{child['pid']}/cmdline").read_bytes().split(b"\0")
+        assert line[0] == b"pelago" and line[1] in (b"learner", b"syncer"), line
+        assert int(Path(f"/proc/{child['pid']}/stat").read_text().split()[3]) == p.popen.pid
+    victim = children(out, "learners")[1]["pid"]
+    os.kill(victim, signal.SIGKILL)
+    until(lambda: children(out, "learners")[1]["pid"] not in (None, victim), "the learner to return", p.popen)
+    victim = children(out, "syncers")[0]["pid"]
+    os.kill(victim, signal.SIGKILL)
+    until(lambda: children(out, "syncers")[0]["pid"] not in (None, victim), "the syncer to return", p.popen)
+    until(lambda: (status_or_none(out) or {"alive": 0})["alive"] == 3, "all three again", p.popen)
+    assert p.end(signal.SIGINT) == 128 + signal.SIGINT, p.said()
+    assert "to go on: pelago run --resume --out" in p.said(), p.said()
+    assert "learner-2 was killed (signal 9)" in p.said(), p.said()
+    for child in children(out, "learners") + children(out, "syncers"):
+        assert child["pid"] is None or not Path(f"/proc/{child['pid']}").exists()
+
+    refused("holds a run: --resume goes on with it", *words, code=2)
+    refused("--period is not what the run in this folder has", "run", "--out", out, "--resume", "--period", 9, code=2)
+    text = run("run", "--out", out, "--resume", "--quiet")[0]
+    assert "validation: loss" in text and "it says" not in text, text
+    assert "--speed\0000.5" in command_line_of_log(out), command_line_of_log(out)
+    report = json.loads((out / "report.json").read_text())
+    assert report["settings"]["learners"] == 3 and report["settings"]["tokens"] >= 200000
+    assert report["result"]["loss"] < 5.6 and report["result"]["goodput"] > 0.5, report["result"]
+    assert "| validation loss |" in (out / "report.md").read_text()
+    assert len(run("sample", out, "--tokens", 20)[0]) > 0
+    run("inspect", out)
+    assert "has its tokens already" in run("run", "--out", out, "--resume")[0]
+    (out / "report.json").unlink()
+    assert "validation: loss" in run("run", "--out", out, "--resume", "--quiet")[0]
+    assert (out / "report.json").exists()
+
+
+def status_or_none(out):
+    done = subprocess.run(words_of(["status", out, "--json"]), capture_output=True, text=True)
+    return json.loads(done.stdout) if done.returncode == 0 else None
+
+
+def command_line_of_log(out):
+    """Options about the machine are remembered by run.json."""
+    machine = json.loads((out / "run.json").read_text())["machine"]
+    return "--speed\0" + machine["speed"].split(",")[1]
+
+
+def parent_dies():
+    """Children do not outlive a run that is killed."""
+    out = temp / "orphans"
+    p = Process("run", "--out", out, *TINY, "--learners", 2, "--tokens", "100M", "--threads", 1, "--pace", "50ms")
+    until(lambda: (out / "run.json").exists() and (status_or_none(out) or {"alive": 0})["alive"] == 2, "two", p.popen)
+    pids = [c["pid"] for c in children(out, "learners") + children(out, "syncers")]
+    p.end(signal.SIGKILL)
+    for pid in pids:
+        until(lambda: not Path(f"/proc/{pid}/exe").exists() or gone(pid), f"the end of {pid}")
+
+
+def gone(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def hopeless():
+    """A child that cannot work ends the run with its own sentence."""
+    out = temp / "hopeless"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        refused("syncer cannot work; it says: pelago syncer: ", "run", "--out", out, *TINY, "--learners", 1, "--listen",
+                f"127.0.0.1:{taken.getsockname()[1]}")
+
+
+def shards():
+    """Two processes share the model; the report's model is put together from both."""
+    out = temp / "shards"
+    text = run("run", "--out", out, *TINY, "--shards", 2, "--learners", 2, "--tokens", "60k", "--threads", 1, "--quiet")[0]
+    assert "validation: loss" in text, text
+    assert json.loads((out / "report.json").read_text())["result"]["loss"] < 5.6
+
+
+def live_screen():
+    """top on a terminal: a page, q ends it, the terminal is as before. Elsewhere it says what to use instead."""
+    home = temp / "screen"
+    s = syncer(home, *TINY, "--tokens", "100M")
+    refused("this is no terminal", "top", home, code=2)
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.environ["TERM"] = "xterm"
+        os.execv(PELAGO, ["pelago", "top", str(home), "--every", "100ms"])
+    seen = b""
+    while b"q ends this screen" not in seen:
+        assert select.select([fd], [], [], PATIENCE)[0], seen
+        seen += os.read(fd, 65536)
+    assert b"\x1b[?1049h" in seen and b"tokens" in seen
+    os.write(fd, b"q")
+    while b"\x1b[?1049l" not in seen:
+        assert select.select([fd], [], [], PATIENCE)[0], seen
+        seen += os.read(fd, 65536)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    s.end()
+
+
+with tempfile.TemporaryDirectory() as name:
+    temp = Path(name)
+    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, mirror, full_disk, whole_run, parent_dies,
+             hopeless, shards, live_screen]
+    try:
+        for part in parts:
+            if not sys.argv[2:] or part.__name__ in sys.argv[2:]:
+                part()
+    except BaseException:
+        for process in Process.all:
+            print(f"---- {' '.join(map(str, process.popen.args))}\n{process.said()[-3000:]}", file=sys.stderr)
+        raise
+    finally:
+        for process in Process.all:
+            if process.popen.poll() is None:
+                process.popen.kill()
+                process.popen.wait()

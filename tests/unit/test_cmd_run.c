@@ -1,0 +1,348 @@
+/* The parts of `pelago run`, top and status that need no cluster: lists, children, the history, the page, the screen. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "cmd/cluster_view.h"
+#include "cmd/run_args.h"
+#include "cmd/run_children.h"
+#include "cmd/run_history.h"
+#include "cmd/run_report.h"
+#include "cmd/screen.h"
+#include "os/clock.h"
+#include "tempdir.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- lists ---- */
+
+static void lists_have_one_value_or_many(void **state)
+{
+    char item[PL_RUN_ITEM_MAX];
+    (void)state;
+    assert_int_equal(pl_list_count("1"), 1);
+    assert_int_equal(pl_list_count("1,0.5,1"), 3);
+    assert_true(pl_list_item("100ms", 7, item));
+    assert_string_equal(item, "100ms");
+    assert_true(pl_list_item("1,0.5,2", 1, item));
+    assert_string_equal(item, "0.5");
+    assert_true(pl_list_item("1,0.5,2", 2, item));
+    assert_string_equal(item, "2");
+    assert_false(pl_list_item("1,0.5,2", 3, item));
+    assert_false(pl_list_item("1,,2", 1, item));
+    assert_false(pl_list_item("", 0, item));
+    assert_false(pl_list_item("a value that is longer than any number is", 0, item));
+}
+
+/* ---- children ---- */
+
+enum { LEFT_0 = 0, LEFT_1 = 1 << 8, LEFT_2 = 2 << 8, KILLED = SIGKILL, CRASHED = SIGSEGV }; /* of waitpid */
+
+static void ended(struct pl_child *c, int status, uint64_t lived_ns)
+{
+    static uint64_t now = 1000 * PL_SEC;
+    c->state = PL_CHILD_RUNNING;
+    c->started_ns = now;
+    now += lived_ns;
+    pl_child_ended(c, status, now);
+    c->again_ns -= now; /* how long it waits */
+}
+
+static void the_killed_return_at_once_however_often(void **state)
+{
+    struct pl_child c = {.name = "learner-1"};
+    (void)state;
+    for (unsigned i = 1; i <= 1000; i++) {
+        ended(&c, KILLED, PL_MS);
+        assert_int_equal(c.state, PL_CHILD_WAITING);
+        assert_int_equal(c.again_ns, 0);
+        assert_int_equal(c.kills, i);
+    }
+}
+
+static void who_fails_at_once_again_and_again_is_given_up(void **state)
+{
+    struct pl_child c = {.name = "learner-1"};
+    uint64_t last = 0;
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        ended(&c, i % 2 == 0 ? LEFT_1 : CRASHED, PL_SEC);
+        assert_int_equal(c.state, PL_CHILD_WAITING);
+        assert_true(c.again_ns > last && c.again_ns <= 2 * PL_SEC);
+        last = c.again_ns;
+    }
+    ended(&c, LEFT_1, PL_SEC);
+    assert_int_equal(c.state, PL_CHILD_FAILED);
+}
+
+static void a_long_life_forgives(void **state)
+{
+    struct pl_child c = {.name = "learner-1"};
+    (void)state;
+    for (unsigned i = 0; i < 20; i++) {
+        ended(&c, LEFT_1, i % 4 == 3 ? 60 * PL_SEC : PL_SEC);
+        assert_int_equal(c.state, PL_CHILD_WAITING);
+    }
+}
+
+static void good_ends_and_wrong_questions_are_final(void **state)
+{
+    struct pl_child c = {.name = "learner-1"};
+    (void)state;
+    ended(&c, LEFT_0, PL_SEC);
+    assert_int_equal(c.state, PL_CHILD_DONE);
+    ended(&c, LEFT_2, 60 * PL_SEC);
+    assert_int_equal(c.state, PL_CHILD_FAILED);
+    c.told = true;
+    ended(&c, 128 + SIGTERM, PL_SEC);
+    assert_int_equal(c.state, PL_CHILD_DONE);
+}
+
+static void wait_for_end(struct pl_child *c)
+{
+    while (!pl_child_reap(c, pl_clock_ns()))
+        (void)usleep(1000);
+}
+
+/* A real process: its log, its last words, and that a group of its own keeps Ctrl-C away. */
+static void a_child_has_a_log_and_last_words(void **state)
+{
+    static const char script[] = "echo 2026 a line; echo 'pelago learner: no luck.' >&2; echo more; exit 1";
+    struct pl_child c = {.name = "sh", .out = -1};
+    struct pl_error err;
+    struct tempdir dir;
+    char said[100];
+    (void)state;
+    tempdir_init(&dir);
+    (void)snprintf(c.log, sizeof c.log, "%s", tempdir_path(&dir, "log"));
+    assert_false(pl_child_last_words(&c, said, sizeof said));
+    assert_true(pl_child_word(&c, "pelago") && pl_child_word(&c, "-c") && pl_child_word(&c, script));
+    assert_int_equal(pl_child_start(&c, "/bin/sh", pl_clock_ns(), &err), PELAGO_OK);
+    wait_for_end(&c);
+    assert_int_equal(c.state, PL_CHILD_WAITING);
+    assert_string_equal(pl_child_why(c.status).at, "left with 1");
+    assert_true(pl_child_last_words(&c, said, sizeof said));
+    assert_string_equal(said, "pelago learner: no luck.");
+    tempdir_release(&dir);
+}
+
+static void a_child_is_told_and_leaves(void **state)
+{
+    struct pl_child c = {.name = "sleep", .out = -1, .log = "/dev/null"};
+    struct pl_error err;
+    (void)state;
+    assert_true(pl_child_word(&c, "pelago") && pl_child_word(&c, "1000"));
+    assert_int_equal(pl_child_start(&c, "/bin/sleep", pl_clock_ns(), &err), PELAGO_OK);
+    assert_false(pl_child_reap(&c, pl_clock_ns()));
+    pl_child_tell(&c, SIGTERM);
+    wait_for_end(&c);
+    assert_int_equal(c.state, PL_CHILD_DONE);
+    assert_string_equal(pl_child_why(c.status).at, "was killed (signal 15)");
+    assert_int_equal(pl_child_start(&c, "/nonexistent", pl_clock_ns(), &err), PELAGO_OK);
+    wait_for_end(&c);
+    assert_int_equal(WEXITSTATUS(c.status), 127);
+}
+
+static void words_have_a_bound(void **state)
+{
+    struct pl_child c = {.name = "x"};
+    (void)state;
+    for (unsigned i = 0; i + 1 < PL_CHILD_WORDS_MAX; i++)
+        assert_true(pl_child_word(&c, "w"));
+    assert_false(pl_child_word(&c, "w"));
+    assert_null(c.argv[PL_CHILD_WORDS_MAX - 1]);
+}
+
+/* ---- the history ---- */
+
+static struct pl_run_history history;
+
+static void the_curve_keeps_its_size_and_its_ends(void **state)
+{
+    (void)state;
+    memset(&history, 0, sizeof history);
+    for (unsigned i = 0; i <= 100000; i++) {
+        const struct pl_curve_point p = {.seconds = i, .tokens = UINT64_C(1000) * i, .loss = 1, .alive = 4};
+        pl_history_look(&history, &p);
+    }
+    assert_in_range(history.points, PL_CURVE_POINTS / 2 - 1, PL_CURVE_POINTS);
+    assert_true(history.curve[0].seconds < 1e-9);
+    assert_true(history.curve[history.points - 1].seconds > 99000);
+    for (uint32_t i = 1; i < history.points; i++)
+        assert_true(history.curve[i].seconds > history.curve[i - 1].seconds);
+    assert_true(history.rate > 999 && history.rate < 1001);
+}
+
+static void a_syncer_that_knows_less_does_not_spoil_the_rate(void **state)
+{
+    (void)state;
+    memset(&history, 0, sizeof history);
+    for (unsigned i = 1; i <= 30; i++) {
+        uint64_t tokens = UINT64_C(500) * i - (i == 15 ? 3000 : 0);
+        pl_history_look(&history, &(struct pl_curve_point){.seconds = i, .tokens = tokens});
+        assert_true(history.rate >= 0 && history.rate < 2000);
+    }
+    assert_true(history.rate > 499 && history.rate < 501);
+}
+
+static void the_newest_events_are_kept(void **state)
+{
+    char text[32];
+    (void)state;
+    memset(&history, 0, sizeof history);
+    assert_null(pl_history_at(&history, 0));
+    for (unsigned i = 0; i < PL_RUN_EVENTS + 10; i++)
+        (void)pl_history_event(&history, i, "event %u", i);
+    assert_string_equal(pl_history_at(&history, 0)->text, "event 10");
+    (void)snprintf(text, sizeof text, "event %u", PL_RUN_EVENTS + 9);
+    assert_string_equal(pl_history_at(&history, PL_RUN_EVENTS - 1)->text, text);
+    assert_null(pl_history_at(&history, PL_RUN_EVENTS));
+}
+
+/* ---- what is shown ---- */
+
+static struct pl_cluster_view view;
+static struct pl_view_page page;
+
+static const char status[] = "{\"run\": \"00ff\", \"model\": \"1m\", \"algorithm\": \"decoupled\", "
+                             "\"phase\": \"running\", \"tokens\": 2500000, "
+                             "\"total_tokens\": 10000000, \"loss\": 2.5, \"tokens_per_s\": 1000, "
+                             "\"goodput\": 0.97, \"merged_alive\": 0.5, "
+                             "\"known\": 3, \"alive\": 2, \"connected\": 2, \"bytes_up\": 12345678, "
+                             "\"bytes_down\": 1000, \"lost\": 4, "
+                             "\"uptime_s\": 61, \"something\": [1, {}], \"learners\": ["
+                             "{\"identity\": 7, \"alive\": true, \"connected\": true, \"steps\": 10, "
+                             "\"loss\": 2.25, \"tokens_per_s\": 400},"
+                             "{\"identity\": 8, \"alive\": true, \"connected\": true, \"steps\": 0},"
+                             "{\"identity\": 9, \"alive\": false, \"connected\": false, \"steps\": 5}]}";
+
+static void parse_status(const char *text)
+{
+    struct pl_error err;
+    assert_int_equal(pl_cluster_view_parse(&view, (struct pl_bytes){text, strlen(text)}, &err), PELAGO_OK);
+}
+
+static void a_status_is_read_and_shown(void **state)
+{
+    (void)state;
+    parse_status(status);
+    assert_int_equal(view.learner_count, 3);
+    assert_int_equal(view.alive, 2);
+    page.count = 0;
+    pl_cluster_view_page(&view, 0, false, 50, &page);
+    assert_non_null(strstr(page.line[0], "run 00ff  model 1m  decoupled  running  up 1m 01s"));
+    assert_non_null(strstr(page.line[1], "2.50M of 10.0M  [#######......................."));
+    assert_non_null(strstr(page.line[1], "25%  1000 tokens/s  ETA 2h 05m"));
+    assert_non_null(strstr(page.line[2], "2.5000   goodput 97.0%   merged/alive 50.0%   alive 2 of 3"));
+    assert_non_null(strstr(page.line[3], "up 12.3 MB"));
+    assert_int_equal(page.count, 9);
+    assert_non_null(strstr(page.line[6], "training"));
+    assert_non_null(strstr(page.line[7], "joining"));
+    assert_non_null(strstr(page.line[8], "away"));
+    page.count = 0;
+    pl_cluster_view_line(&view, 2000, &page);
+    assert_non_null(strstr(page.line[0], "2000 tokens/s  alive 2 of 3"));
+    assert_non_null(strstr(page.line[0], "ETA 1h 02m"));
+}
+
+static void what_a_terminal_would_obey_is_not_shown(void **state)
+{
+    (void)state;
+    parse_status("{\"model\": \"\\u001b[2Jx\", \"loss\": -1e300, \"tokens\": -5, \"alive\": 1e300, "
+                 "\"learners\": [1, {}]}");
+    assert_int_equal(view.tokens, 0);
+    assert_int_equal(view.alive, 0);
+    page.count = 0;
+    pl_cluster_view_page(&view, 0, false, 50, &page);
+    for (uint32_t i = 0; i < page.count; i++)
+        assert_null(strchr(page.line[i], '\x1b'));
+}
+
+static void no_status_is_refused(void **state)
+{
+    static const char *const wrong[] = {"", "[]", "{", "{} {}", "\xff"};
+    struct pl_error err;
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_int_equal(pl_cluster_view_parse(&view, (struct pl_bytes){wrong[i], strlen(wrong[i])}, &err),
+                         PELAGO_CORRUPT);
+}
+
+static void a_small_terminal_shows_fewer_learners(void **state)
+{
+    (void)state;
+    parse_status(status);
+    page.count = 0;
+    pl_cluster_view_page(&view, 0, false, 10, &page);
+    assert_true(page.count <= 10);
+    page.count = 0;
+    pl_cluster_view_page(&view, 0, false, 9, &page);
+    assert_non_null(strstr(page.line[page.count - 1], "... and 2 more"));
+}
+
+static void lines_are_cut_by_columns(void **state)
+{
+    static const struct {
+        const char *line;
+        uint32_t cols;
+        const char *cut;
+    } cases[] = {{"abcdef", 10, "abcdef"},
+                 {"abcdef", 3, "abc"},
+                 {"\x1b[1mab\x1b[0mcd", 3, "\x1b[1mab\x1b[0mc"},
+                 {"ab\x1b[31mcd\x1b[0m", 2, "ab\x1b[31m\x1b[0m"},
+                 {"\xc3\xa4\xc3\xb6\xc3\xbc", 2, "\xc3\xa4\xc3\xb6"},
+                 {"ab\x1b[3", 5, "ab\x1b[3"},
+                 {"\x1b", 5, "\x1b"},
+                 {"", 5, ""}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char line[64];
+        (void)snprintf(line, sizeof line, "%s", cases[i].line);
+        pl_screen_cut(line, cases[i].cols);
+        assert_string_equal(line, cases[i].cut);
+    }
+}
+
+static void a_sample_is_made_harmless(void **state)
+{
+    struct pl_alloc alloc = pl_alloc_system();
+    struct pl_buf text;
+    static const char raw[] = "a\x1b[2J\xc3\xa4\xff\n\xc2\x9b";
+    (void)state;
+    pl_buf_init(&text, &alloc, 100);
+    assert_int_equal(pl_buf_append(&text, raw, sizeof raw - 1), PELAGO_OK);
+    pl_report_clean(&text);
+    assert_int_equal(text.len, 10);
+    assert_memory_equal(text.data, "a?[2J\xc3\xa4?\n?", 11 - 1);
+    pl_buf_release(&text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lists_have_one_value_or_many),
+        cmocka_unit_test(the_killed_return_at_once_however_often),
+        cmocka_unit_test(who_fails_at_once_again_and_again_is_given_up),
+        cmocka_unit_test(a_long_life_forgives),
+        cmocka_unit_test(good_ends_and_wrong_questions_are_final),
+        cmocka_unit_test(a_child_has_a_log_and_last_words),
+        cmocka_unit_test(a_child_is_told_and_leaves),
+        cmocka_unit_test(words_have_a_bound),
+        cmocka_unit_test(the_curve_keeps_its_size_and_its_ends),
+        cmocka_unit_test(a_syncer_that_knows_less_does_not_spoil_the_rate),
+        cmocka_unit_test(the_newest_events_are_kept),
+        cmocka_unit_test(a_status_is_read_and_shown),
+        cmocka_unit_test(what_a_terminal_would_obey_is_not_shown),
+        cmocka_unit_test(no_status_is_refused),
+        cmocka_unit_test(a_small_terminal_shows_fewer_learners),
+        cmocka_unit_test(lines_are_cut_by_columns),
+        cmocka_unit_test(a_sample_is_made_harmless),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
