@@ -26,7 +26,7 @@ static const char command[] = "learner";
 static const uint64_t stats_ms = 1000;
 
 struct learner {
-    const char *join, *address, *dir, *data, *local_data, *backend, *config, *stats;
+    const char *join, *address, *dir, *data, *local_data, *backend, *config, *stats, *capture;
     uint32_t threads, nice;
     uint64_t max_up, pace_ns, checkpoint_ns, stub_ns, patience_ns;
     double speed;
@@ -37,7 +37,7 @@ struct learner {
     uv_loop_t loop;
     uv_signal_t term, interrupt;
     uv_timer_t timer;
-    FILE *stats_file;
+    FILE *stats_file, *capture_file;
     struct pl_settings settings;
     struct pl_learner_host *host;     /* or */
     struct pl_reduce_learner *reduce; /* of the synchronous algorithms */
@@ -159,15 +159,21 @@ static void say_folder(const struct learner *l)
     pl_log_line(NULL, line);
 }
 
-static bool open_stats(struct learner *l)
+/* What this learner says to the syncers, for whoever wants to look at it. */
+static void on_capture(void *user, bool sent, const void *bytes, size_t len)
 {
-    if (l->stats == NULL)
+    const struct learner *l = user;
+    if (sent)
+        (void)fwrite(bytes, 1, len, l->capture_file);
+}
+
+static bool open_file(struct learner *l, const char *path, const char *mode, FILE **out)
+{
+    *out = path != NULL ? fopen(path, mode) : NULL;
+    if (path == NULL || *out != NULL)
         return true;
-    l->stats_file = fopen(l->stats, "ae");
-    if (l->stats_file == NULL)
-        (void)pl_fail(&l->err, PELAGO_IO, "%s cannot be written: %s", pl_text_clip(l->stats).at,
-                      strerror(errno));
-    return l->stats_file != NULL;
+    (void)pl_fail(&l->err, PELAGO_IO, "%s cannot be written: %s", pl_text_clip(path).at, strerror(errno));
+    return false;
 }
 
 static enum pelago_status begin(struct learner *l)
@@ -185,6 +191,7 @@ static enum pelago_status begin(struct learner *l)
                                               .speed = l->speed,
                                               .checkpoint_ns = l->checkpoint_ns,
                                               .stub_step_ns = l->stub_ns,
+                                              .capture = l->capture_file != NULL ? on_capture : NULL,
                                               .log = pl_log_line,
                                               .done = on_done,
                                               .user = l};
@@ -218,7 +225,7 @@ static void say_how_it_went(struct learner *l)
 static int serve(struct learner *l)
 {
     (void)uv_loop_init(&l->loop);
-    if (!open_stats(l))
+    if (!open_file(l, l->stats, "ae", &l->stats_file) || !open_file(l, l->capture, "we", &l->capture_file))
         return pl_failure(command, &l->err);
     enum pelago_status st = begin(l);
     if (st != PELAGO_OK)
@@ -296,6 +303,8 @@ static bool parse(struct learner *l, int argc, char **argv, int *code)
         {"patience", "TIME", "for a syncer that is not there when it joins (default: 60s)", PL_OPTION_TIME,
          &l->patience_ns, 0, 0},
         {"stats", "FILE", "append a line of JSON about itself every second", PL_OPTION_TEXT, &l->stats, 0, 0},
+        {"capture", "FILE", "write all that is said to the syncers there, as it is before encryption",
+         PL_OPTION_TEXT, &l->capture, 0, 0},
         {"stub-step", "TIME", "tests of scale: no trainer, steps by the clock, made-up changes",
          PL_OPTION_TIME, &l->stub_ns, PL_MS, 3600 * PL_SEC},
         {"config", "FILE", "YAML with any of these options, key: value; the command line goes over it",
@@ -331,6 +340,8 @@ int pl_cmd_learner(int argc, char **argv)
     }
     if (l.stats_file != NULL)
         (void)fclose(l.stats_file);
+    if (l.capture_file != NULL)
+        (void)fclose(l.capture_file);
     pl_conf_release(&l.conf);
     return code;
 }

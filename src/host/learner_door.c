@@ -81,9 +81,11 @@ void pl_lhost_door_tick(struct pl_learner_host *h)
 {
     struct pl_ldoor *d = h->door;
     uint64_t now = pl_clock_ns();
-    if (d->busy || h->over || pl_pki_seconds_left(&h->own) > d->life_s / 2 ||
-        (d->tried_ns != 0 && now - d->tried_ns < (d->life_s > 0 ? 1 : SKEWED) * RENEW_PAUSE_NS) ||
-        !pl_learner_live(h->core, 0))
+    uint64_t left = pl_pki_seconds_left(&h->own);
+    bool skewed = d->renewed && d->life_s == 0;
+    if (d->busy || h->over || left > d->life_s / 2 ||
+        (d->tried_ns != 0 && now - d->tried_ns < (skewed ? SKEWED : 1) * RENEW_PAUSE_NS) ||
+        (left > 0 && !pl_learner_live(h->core, 0))) /* one that has run out opens nothing but the door */
         return;
     d->tried_ns = now;
     begin(d, false);
@@ -117,6 +119,7 @@ static void done(struct pl_job *job)
     } else if (d->status == PELAGO_OK) {
         h->own = d->own; /* connections that come use it */
         d->life_s = pl_pki_seconds_left(&h->own);
+        d->renewed = true;
         pl_lhost_log(h, "the certificate is renewed");
     } else {
         pl_lhost_log(h, "the certificate could not be renewed yet: %s", d->err.text);

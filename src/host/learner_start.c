@@ -299,8 +299,12 @@ static enum pelago_status build_links(struct pl_learner_host *h, struct pl_error
     if (h->shards == NULL || !pl_lhost_door_init(h))
         return pl_fail(err, PELAGO_NOMEM, "there is no memory for connections");
     for (uint32_t j = 0; j < 2; j++)
-        h->net[j] = (struct pl_net_options){
-            .loop = h->o.loop, .alloc = h->o.alloc, .own = &h->own, .frame_max = frame_max[j]};
+        h->net[j] = (struct pl_net_options){.loop = h->o.loop,
+                                            .alloc = h->o.alloc,
+                                            .own = &h->own,
+                                            .frame_max = frame_max[j],
+                                            .capture = h->o.capture,
+                                            .capture_user = h->o.user};
     h->bucket = (struct pl_bucket){.bytes_per_s = h->o.up_bytes_per_s};
     for (uint32_t i = 0; i < h->settings.shards; i++) {
         struct pl_lshard *s = &h->shards[i];

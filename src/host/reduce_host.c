@@ -150,7 +150,9 @@ static void on_frame(void *user, struct pl_conn *conn, const struct pl_frame *fr
     enum pl_channel channel = g->at_door   ? PL_CHANNEL_DOOR
                               : g->entered ? PL_CHANNEL_LOCKSTEP
                                            : (enum pl_channel)(PL_CHANNEL_DOOR | PL_CHANNEL_LOCKSTEP);
-    if (!pl_msg_allowed(frame->type, channel, PL_SENDER_LEARNER))
+    if (g->peer.expired && frame->type != PL_MSG_ENROL)
+        pl_rguest_dismiss(g, PL_REASON_LEAVING, "the certificate has expired: renew it and come again");
+    else if (!pl_msg_allowed(frame->type, channel, PL_SENDER_LEARNER))
         pl_rguest_dismiss(g, PL_REASON_WRONG_STATE,
                           "the message does not belong here: is this learner of another algorithm?");
     else if (pl_msg_decode(frame->type, frame->payload, frame->payload_len, &msg, &err) != PELAGO_OK)

@@ -261,6 +261,12 @@ static void on_frame(void *user, struct pl_conn *conn, const struct pl_frame *fr
         bad_bytes(g, &err);
         return;
     }
+    if (g->peer.expired && msg.type != PL_MSG_ENROL) {
+        /* Closed, not refused: it renews its certificate and comes again. */
+        pl_shost_log(g->h, "visitor.expired identity=%lu address=%s", g->peer.identity, g->peer.address);
+        close_visitor(g, 0);
+        return;
+    }
     bool for_core = msg.type == PL_MSG_HELLO || msg.type == PL_MSG_ATTACH;
     bool for_door = msg.type == PL_MSG_ENROL || msg.type == PL_MSG_ASK;
     if (g->kind == PL_VISITOR_NEW && for_core && !admit(g, msg.type, now_ns))
@@ -357,6 +363,9 @@ void pl_shost_close(struct pl_syncer_host *h, const struct pl_sync_effect *fx)
         msg.u.close = (struct pl_msg_close){.code = fx->u.close.reason, .text = text};
     bool fault = fx->u.close.reason != PL_REASON_LEAVING && fx->u.close.reason != PL_REASON_DONE &&
                  fx->u.close.reason != PL_REASON_REPLACED;
+    bool lie = fx->u.close.reason == PL_REASON_BAD_MESSAGE || fx->u.close.reason == PL_REASON_WRONG_STATE;
+    if (lie && g->member != NULL)
+        pl_guard_blame(h, g->member);
     if (fault) {
         h->counters.refused += fx->u.close.refuse ? 1 : 0;
         pl_shost_log(h, "learner.closed learner=%lu address=%s reason=%s: %s", g->peer.identity,

@@ -250,6 +250,7 @@ static void open_up(struct pl_conn *c)
     SSL_set_read_ahead(c->ssl, 1);
     SSL_set_default_read_buffer_len(c->ssl, READ_AHEAD_BYTES);
     c->peer.role = c->check.name.role;
+    c->peer.expired = c->check.expired;
     c->peer.identity = c->check.name.identity;
     c->peer.shard = c->check.name.shard;
     if (!pl_bundle_open(c))

@@ -47,6 +47,7 @@ struct pl_peer {
     enum pl_role role; /* PL_ROLE_NONE: it showed no certificate */
     uint64_t identity;
     uint32_t shard;               /* of a PL_ROLE_SHARD */
+    bool expired;                 /* its certificate has run out: good for renewing it, and nothing else */
     char address[PL_ADDRESS_MAX]; /* for logs and status */
 };
 

@@ -166,13 +166,16 @@ static int check_shard(X509_STORE_CTX *store, struct pl_tls_check *check)
     return X509_V_OK;
 }
 
-/* The accepting side: a certificate of our authority, valid by our clock. */
+/* The accepting side: a certificate of our authority, valid by our clock. One that has run out is taken too, and marked: its
+ * owner may have been away for longer than it lasts, and must be able to renew it. */
 static int check_member(X509_STORE_CTX *store, struct pl_tls_check *check)
 {
     X509 *leaf = X509_STORE_CTX_get0_cert(store);
     int code = pl_pki_verify(leaf, check->authority, X509_PURPOSE_SSL_CLIENT, true);
-    if (code == X509_V_ERR_CERT_HAS_EXPIRED)
-        return refuse(check, code, PELAGO_STALE, "its certificate has expired by this machine's clock");
+    if (code == X509_V_ERR_CERT_HAS_EXPIRED) {
+        check->expired = true;
+        code = pl_pki_verify(leaf, check->authority, X509_PURPOSE_SSL_CLIENT, false);
+    }
     if (code == X509_V_ERR_CERT_NOT_YET_VALID)
         return refuse(check, code, PELAGO_STALE, "its certificate is not valid yet by this machine's clock");
     if (code != X509_V_OK)

@@ -37,6 +37,7 @@ struct pl_tls_check {
     uint32_t expect_shard;                     /* dialling side; PL_NONE32: any */
     bool dialling;
     struct pl_pki_name name; /* found; role NONE: no certificate */
+    bool expired;            /* accepting side: it was good until some time ago */
     struct pl_error why;     /* why it was refused; empty text: it was not */
 };
 

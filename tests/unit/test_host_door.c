@@ -193,6 +193,41 @@ static void a_certificate_is_renewed_by_whoever_holds_it(void **state)
     syncer_rig_release(&rig);
 }
 
+/* A learner that was away for longer than its certificate lasts: nothing but the door, and there a new one. */
+static void an_expired_certificate_can_only_be_renewed(void **state)
+{
+    (void)state;
+    struct visit v = {.role = PL_ROLE_LEARNER};
+    struct pl_credentials ca;
+    struct pl_posix_dir *dir;
+    struct pl_error err;
+    uint8_t request[PL_CERTIFICATE_BYTES_MAX], issued[PL_CERTIFICATE_BYTES_MAX];
+    uint32_t request_len, issued_len;
+    open_rig();
+    pl_buf_init(&v.answer, &rig.run.alloc, 1 << 20);
+    invite(PL_ROLE_LEARNER, 1, 0, &v.token);
+    syncer_rig_beside(&rig, do_enrol, &v);
+    assert_int_equal(v.status, PELAGO_OK);
+    assert_int_equal(pl_posix_dir_open(&dir, &rig.run.alloc, rig.folder, PL_POSIX_DIR_EXISTING, &err),
+                     PELAGO_OK);
+    assert_int_equal(pl_home_load_credentials(dir, "authority", &rig.run.alloc, &ca, &err), PELAGO_OK);
+    pl_posix_dir_close(dir);
+    const struct pl_grant gone = {.role = PL_ROLE_LEARNER, .identity = v.own.identity, .seconds = 0};
+    assert_int_equal(pl_pki_request(&v.own, request, sizeof request, &request_len, &err), PELAGO_OK);
+    assert_int_equal(pl_pki_issue(&ca, request, request_len, &gone, issued, sizeof issued, &issued_len, &err),
+                     PELAGO_OK);
+    assert_int_equal(pl_pki_accept(&v.own, issued, issued_len, &err), PELAGO_OK);
+    v.q.what = PL_ASK_STATUS;
+    syncer_rig_beside(&rig, do_ask, &v);
+    assert_int_not_equal(v.status, PELAGO_OK);
+    syncer_rig_beside(&rig, do_renew, &v);
+    assert_int_equal(v.status, PELAGO_OK);
+    syncer_rig_beside(&rig, do_ask, &v);
+    assert_int_equal(v.status, PELAGO_OK);
+    pl_buf_release(&v.answer);
+    syncer_rig_release(&rig);
+}
+
 static void ask(struct visit *v, enum pl_ask what)
 {
     v->q.what = what;
@@ -374,6 +409,7 @@ int main(void)
         cmocka_unit_test(wrong_expired_and_foreign_tokens_each_have_their_sentence),
         cmocka_unit_test(who_guesses_is_slowed_down),
         cmocka_unit_test(a_certificate_is_renewed_by_whoever_holds_it),
+        cmocka_unit_test(an_expired_certificate_can_only_be_renewed),
         cmocka_unit_test(questions_are_answered_by_role),
         cmocka_unit_test(an_operator_ends_the_run),
         cmocka_unit_test(the_list_knows_used_expired_and_wrong),
