@@ -213,25 +213,24 @@ def kill_learner(c, rng, numbers=None):
     return n
 
 
-def wait_contribution(c, learner, killed_at, seconds=30):
-    """Seconds from the kill until a push of the new process was merged; None when it took too long."""
+def standing(c, learner):
+    """What the syncer knows of a learner: its process and how often it was merged."""
     identity = c.identity(learner)
-    before = None
+    s = c.status() or {"learners": []}
+    one = next((x for x in s["learners"] if x["identity"] == identity), None)
+    return (one["incarnation"], one["rounds_merged"]) if one else None
+
+
+def wait_contribution(c, learner, before, killed_at, seconds):
+    """Seconds from the kill until a push of the new process was merged; inf when it took too long."""
     while time.monotonic() < killed_at + seconds:
         c.check()
         c.learners()
-        s = c.status()
-        one = next((x for x in (s or {"learners": []})["learners"] if x["identity"] == identity), None)
-        if one is not None:
-            if before is None:
-                before = (one["incarnation"], one["rounds_merged"])
-            elif one["incarnation"] != before[0] and one["alive"]:
-                if before[0] != "seen":
-                    before = ("seen", one["rounds_merged"], one["incarnation"])
-            if before[0] == "seen" and one["rounds_merged"] > before[1]:
-                return time.monotonic() - killed_at
+        now = standing(c, learner)
+        if now and before and now[0] != before[0] and now[1] != before[1]:
+            return time.monotonic() - killed_at
         time.sleep(0.05)
-    return None
+    return float("inf")
 
 
 def run_kills(args, row, learners, every_s, seconds, bar, pace_ms=100):
@@ -239,7 +238,7 @@ def run_kills(args, row, learners, every_s, seconds, bar, pace_ms=100):
     c = Cluster(args, row, *paced(learners, pace_ms))
     try:
         c.wait_all(learners)
-        time.sleep(3)
+        time.sleep(8)  # several periods: from here on as much is merged as is trained
         c.learners()
         s0, t0 = c.status(), time.monotonic()
         kills, rejoins, due = 0, [], t0 + every_s
@@ -248,11 +247,11 @@ def run_kills(args, row, learners, every_s, seconds, bar, pace_ms=100):
             c.learners()
             if time.monotonic() >= due:
                 due += every_s
-                n = kill_learner(c, rng)
-                if n is not None:
+                n = rng.choice(sorted(c.learners()))
+                before = standing(c, n)
+                if kill_learner(c, rng, [n]) is not None:
                     kills += 1
-                    took = wait_contribution(c, n, time.monotonic(), every_s * 0.9)
-                    rejoins.append(took if took is not None else float("inf"))
+                    rejoins.append(wait_contribution(c, n, before, time.monotonic(), every_s * 0.9))
             time.sleep(0.05)
         c.learners()
         s1, t1 = c.status(), time.monotonic()
@@ -272,7 +271,8 @@ def judge_kills(row, c, before, after, kills, bar, pace_ms, args):
     share = merged / (STEP_TOKENS / step_s * alive)
     period = 24
     limit = 1 - kills * (period / 2 + 2) * step_s / alive
-    emit(row, round(share, 4), bar, share >= bar, limit=round(limit, 4), kills=kills, seconds=round(t1 - t0),
+    trained = (s1["tokens"] - s0["tokens"]) / (STEP_TOKENS / step_s * alive)
+    emit(row, round(share, 4), bar, share >= bar, limit=round(limit, 4), trained=round(trained, 4), kills=kills, seconds=round(t1 - t0),
          seed=args.seed, alive_seconds=round(alive))
 
 

@@ -54,8 +54,12 @@ begin() {
         pids+=($!)
     done
 }
+# Whoever lives in the namespaces was started here; names of shell functions stand between us and them.
 end() {
-    kill "${pids[@]}" 2>/dev/null || true
+    local n
+    for n in a b syncer; do
+        ip netns pids "$(netns_name $n)" | xargs -r kill -TERM 2>/dev/null || true
+    done
     wait "${pids[@]}" 2>/dev/null || true
 }
 

@@ -23,8 +23,10 @@ static void find_identity(struct pl_run *r, struct pl_run_process *p)
     if (p->identity != 0 || !pl_path_exists(p->folder, "credentials"))
         return;
     if (pl_posix_dir_open(&dir, &r->alloc, p->folder, PL_POSIX_DIR_EXISTING, NULL) == PELAGO_OK &&
-        pl_home_load_credentials(dir, "credentials", &r->alloc, &own, NULL) == PELAGO_OK)
+        pl_home_load_credentials(dir, "credentials", &r->alloc, &own, NULL) == PELAGO_OK) {
         p->identity = own.identity;
+        r->moved = true; /* run.json says it */
+    }
     pl_posix_dir_close(dir);
 }
 

@@ -181,13 +181,26 @@ static bool report_ok(struct pl_syncer_host *h, struct pl_islander *m, const str
     return true;
 }
 
-/* Steps of a process that calls: those since it was last heard, or all of a new one. */
+/* Has the shard ever dealt with it, in this life or in one before that the journal tells of? */
+static bool known_to_core(const struct pl_syncer_host *h, uint64_t identity)
+{
+    struct pl_learner_view view;
+    for (uint32_t i = 0; i < h->options.learners_max; i++)
+        if (pl_syncer_view_learner(h->core, i, &view) && view.identity == identity)
+            return true;
+    return false;
+}
+
+/* Steps of a process that calls: those since it was last heard, or all of a new one. Whoever was never here can have done no
+ * more than there was time for since this process began; what others did before that is not known. */
 static bool hello_ok(struct pl_syncer_host *h, struct pl_islander *m, const struct pl_msg_hello *hello,
                      uint64_t now_ns, struct pl_error *err)
 {
     uint64_t before = hello->incarnation != 0 ? m->steps : 0;
-    if (m->steps_ns != 0 && hello->steps > before &&
-        !believable(h, hello->steps - before, now_ns - m->steps_ns, "HELLO.steps", err))
+    bool timed = m->steps_ns != 0 || !known_to_core(h, m->identity);
+    uint64_t since = m->steps_ns != 0 ? m->steps_ns : h->start_ns;
+    if (timed && hello->steps > before &&
+        !believable(h, hello->steps - before, now_ns - since, "HELLO.steps", err))
         return false;
     m->steps = hello->steps;
     m->steps_ns = now_ns;

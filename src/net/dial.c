@@ -49,8 +49,8 @@ static enum pelago_status explain(const struct pl_conn *c, int code, struct pl_e
     const char *who = c->peer.address;
     switch (code) {
     case ECONNREFUSED:
-        return pl_fail(err, PELAGO_UNREACHABLE, "nobody listens at %s: is the syncer running, and is this its port?",
-                       who);
+        return pl_fail(err, PELAGO_UNREACHABLE,
+                       "nobody listens at %s: is the syncer running, and is this its port?", who);
     case ETIMEDOUT:
         return pl_fail(err, PELAGO_UNREACHABLE,
                        "%s does not answer: is the machine up, and does its firewall let this port through?",

@@ -102,7 +102,8 @@ static void an_expired_certificate_is_taken_and_marked(void **state)
     rig.client.own = &old;
     const struct net_side *b;
     bool expired = false;
-    for (unsigned i = 0; i < 3 && !expired; i++) { /* two clocks of one machine may differ by a few milliseconds */
+    for (unsigned i = 0; i < 3 && !expired;
+         i++) { /* two clocks of one machine may differ by a few milliseconds */
         struct net_side a = {0};
         b = net_connect(&rig, &a);
         expired = b->peer.expired;
