@@ -38,6 +38,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import MISSED, STEP_TOKENS, Cluster, emit, paced  # noqa: E402
 
+PACE_MS = 250  # of a step in the flood: eight learners leave most of two cores to the flood itself
 LIES = {"digest": "does not match its digest", "nan": "not finite", "inf": "not finite", "huge": "times as long as usual",
         "tokens": "PUSH.tokens is", "steps": "PUSH.steps claims", "reports": "(REPORT|HELLO).steps claims",
         "replay": "the round is over"}
@@ -202,15 +203,23 @@ def at_merge(c):
 
 def phase(c, seconds, during):
     """Status before and after so many seconds; during() begins and returns what has to be waited for."""
-    before = at_merge(c)
+    before, busy, begin = at_merge(c), busy_seconds(), time.monotonic()
     waiting = during()
     time.sleep(seconds)
     after = at_merge(c)
+    after["machine_busy"] = round((busy_seconds()[0] - busy[0]) / (time.monotonic() - begin) / busy[1], 2)
     return before, after, waiting
 
 
 def rate(before, after):
     return (after["merged_tokens"] - before["merged_tokens"]) / (after["uptime_s"] - before["uptime_s"])
+
+
+def busy_seconds():
+    """Processor time all processes of the machine have used, and its processors."""
+    with open("/proc/stat", encoding="utf-8") as f:
+        words = [int(x) for x in f.readline().split()[1:]]
+    return (sum(words) - words[3] - words[4]) / os.sysconf("SC_CLK_TCK"), os.cpu_count()
 
 
 def refused_of(s):
@@ -224,7 +233,7 @@ def log_of(c):
 
 def row_flood(args):
     seconds, count = (7, 800) if args.short else (60, 10_000)
-    c = Cluster(args, "flood", *paced(8))
+    c = Cluster(args, "flood", *paced(8, PACE_MS))
     try:
         c.wait_all(8)
         token = invite(c, len(LIES))
@@ -235,7 +244,7 @@ def row_flood(args):
         sink.start()
         time.sleep(1 if args.short else 10)
         before, after, flood = phase(c, seconds, lambda: start_flood(sink.port, frames, count, seconds - 1, args.seed))
-        calm, calm_cpu = rate(before, after), after["cpu_s"] - before["cpu_s"]
+        calm = rate(before, after), after["cpu_s"] - before["cpu_s"], after["machine_busy"]
         flood.communicate(timeout=60)
         pid, files, memory = c.syncer(), files_of(c.syncer()), after["memory_bytes"]
 
@@ -245,7 +254,7 @@ def row_flood(args):
 
         before, after, (flood, liars) = phase(c, seconds, attack)
         sent = json.loads(flood.communicate(timeout=60)[0])
-        judge_flood(args, c, (before, after), (calm, calm_cpu), sent, seconds)
+        judge_flood(args, c, (before, after), calm, sent, seconds)
         if liars:
             judge_liars(c, {mode: told(p) for mode, p in liars.items()})
         judge_kept(c, pid, files, memory, args)
@@ -258,7 +267,7 @@ def judge_flood(args, c, statuses, calm, sent, seconds):
     share = rate(before, after) / calm[0]
     bar = 0.97 if args.short else 0.99  # a few seconds hold too few merges for more
     emit("hostile", round(share, 4), bar, share >= bar, seconds=seconds, merged_alive=after["merged_alive"],
-         lost=after["lost"] - before["lost"], seed=args.seed)
+         lost=after["lost"] - before["lost"], machine_busy=[calm[2], after["machine_busy"]], seed=args.seed)
     refused = refused_of(c.status()) - refused_of(before)
     cost = (after["cpu_s"] - before["cpu_s"] - calm[1]) / max(1, refused) * 1000
     connections = sum(sent["done"].values())

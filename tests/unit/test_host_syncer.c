@@ -211,6 +211,29 @@ static bool claim_refused(struct syncer_rig *r)
     return syncer_rig_logged(r, "PUSH.steps claims") && island_version(&r->islands[0]) >= 4;
 }
 
+static bool greeting_refused(struct syncer_rig *r)
+{
+    return syncer_rig_logged(r, "HELLO.steps claims") && island_version(&r->islands[0]) >= 2;
+}
+
+/* Somebody who was never here cannot have trained for longer than the run lives: one greeting would end it. */
+static void a_newcomer_that_claims_a_past_is_refused(void **state)
+{
+    (void)state;
+    syncer_rig_init(&rig, 3);
+    syncer_rig_create(&rig);
+    syncer_rig_start(&rig);
+    for (uint64_t i = 1; i <= 3; i++)
+        syncer_rig_island(&rig, i);
+    syncer_rig_reach(&rig, 1);
+    struct island *liar = syncer_rig_island(&rig, 4);
+    liar->steps = UINT64_C(1) << 30;
+    liar->tokens = liar->steps * rig.run.manifest.msg.step_tokens_max;
+    syncer_rig_until(&rig, greeting_refused);
+    assert_true(syncer_rig_count(&rig, "tokens") < liar->tokens / 1000);
+    syncer_rig_release(&rig);
+}
+
 static void steps_nobody_can_have_done_are_refused(void **state)
 {
     (void)state;
@@ -416,6 +439,7 @@ int main(void)
         cmocka_unit_test(a_damaged_recording_is_noticed),
         cmocka_unit_test(a_push_that_does_not_match_its_digest_is_refused),
         cmocka_unit_test(a_push_a_million_times_too_long_is_refused),
+        cmocka_unit_test(a_newcomer_that_claims_a_past_is_refused),
         cmocka_unit_test(steps_nobody_can_have_done_are_refused),
         cmocka_unit_test(a_silent_learner_delays_no_round),
         cmocka_unit_test(strangers_are_refused_with_a_sentence),
