@@ -7,32 +7,32 @@
 #define PL_BASE_LIMITS_H
 
 enum {
-    PL_TEXT_MAX = 200,          /* bytes of a reason or an error text, without the final zero */
-    PL_NAME_MAX = 64,           /* bytes of a tensor's name, padded with zeros on the wire */
-    PL_SHARDS_MAX = 64,         /* syncer shards of one run */
-    PL_FRAGMENTS_MAX = 4096,    /* fragments of one model, all shards together */
-    PL_TENSORS_MAX = 4096,      /* tensors of one model */
-    PL_SLICES_MAX = 16384,      /* (tensor, row range) entries of a fragment table */
-    PL_LEARNERS_MAX = 65536,    /* identities one shard may know */
-    PL_PERIOD_STEPS_MAX = 4096, /* H */
-    PL_UNITS_HELD_MAX = 2,      /* work units one learner holds: the current one and the next */
-    PL_SECRET_BYTES = 32,              /* of an invitation */
-    PL_CERTIFICATE_BYTES_MAX = 8192,   /* a certificate or a request for one */
-    PL_CHUNKS_MAX = 64,         /* chunks of one transfer, so that a uint64_t says which are there */
-    PL_STRIDE_MAX = 64,         /* a learner on a very slow link takes part in every stride-th cycle */
-    PL_RING_MAX = 16,           /* encoded updates remembered per fragment */
-    PL_RECORD_PARTS_MAX = 64,   /* pieces a journal record may be handed over in */
-    PL_SEGMENTS_MAX = 256,      /* journal files in one store */
-    PL_SNAPSHOTS_MAX = 16,      /* snapshot files in one store; two are wanted, the others wait for removal */
-    PL_SECTIONS_MAX = 64,       /* sections of one snapshot */
-    PL_LAYERS_MAX = 256,        /* layers of a model, up to 11 tensors each */
-    PL_WIDTH_MAX = 65536,       /* width of a model */
-    PL_HEADS_MAX = 1024,        /* attention heads of a layer */
-    PL_HEAD_DIM_MAX = 256,      /* values of one head */
-    PL_HIDDEN_MAX = 1 << 20,    /* hidden width of the feed-forward part */
-    PL_VOCAB_MAX = 1 << 24,     /* tokens of a vocabulary */
-    PL_CONTEXT_MAX = 1 << 20,   /* tokens of one sequence */
-    PL_BATCH_MAX = 1 << 16,     /* sequences of one pass */
+    PL_TEXT_MAX = 200,               /* bytes of a reason or an error text, without the final zero */
+    PL_NAME_MAX = 64,                /* bytes of a tensor's name, padded with zeros on the wire */
+    PL_SHARDS_MAX = 64,              /* syncer shards of one run */
+    PL_FRAGMENTS_MAX = 4096,         /* fragments of one model, all shards together */
+    PL_TENSORS_MAX = 4096,           /* tensors of one model */
+    PL_SLICES_MAX = 16384,           /* (tensor, row range) entries of a fragment table */
+    PL_LEARNERS_MAX = 65536,         /* identities one shard may know */
+    PL_PERIOD_STEPS_MAX = 4096,      /* H */
+    PL_UNITS_HELD_MAX = 2,           /* work units one learner holds: the current one and the next */
+    PL_SECRET_BYTES = 32,            /* of an invitation */
+    PL_CERTIFICATE_BYTES_MAX = 8192, /* a certificate or a request for one */
+    PL_CHUNKS_MAX = 64,              /* chunks of one transfer, so that a uint64_t says which are there */
+    PL_STRIDE_MAX = 64,              /* a learner on a very slow link takes part in every stride-th cycle */
+    PL_RING_MAX = 16,                /* encoded updates remembered per fragment */
+    PL_RECORD_PARTS_MAX = 64,        /* pieces a journal record may be handed over in */
+    PL_SEGMENTS_MAX = 256,           /* journal files in one store */
+    PL_SNAPSHOTS_MAX = 16,    /* snapshot files in one store; two are wanted, the others wait for removal */
+    PL_SECTIONS_MAX = 64,     /* sections of one snapshot */
+    PL_LAYERS_MAX = 256,      /* layers of a model, up to 11 tensors each */
+    PL_WIDTH_MAX = 65536,     /* width of a model */
+    PL_HEADS_MAX = 1024,      /* attention heads of a layer */
+    PL_HEAD_DIM_MAX = 256,    /* values of one head */
+    PL_HIDDEN_MAX = 1 << 20,  /* hidden width of the feed-forward part */
+    PL_VOCAB_MAX = 1 << 24,   /* tokens of a vocabulary */
+    PL_CONTEXT_MAX = 1 << 20, /* tokens of one sequence */
+    PL_BATCH_MAX = 1 << 16,   /* sequences of one pass */
     PL_PASS_TOKENS_MAX = 1 << 24, /* tokens of one pass */
 };
 

@@ -30,8 +30,8 @@ static bool send_order(int fd, const char *order)
     size_t len = strlen(order), at = 0;
     if (len + 1 > sizeof line)
         return false;
-    memcpy(line, order, len);
-    line[len++] = '\n';
+    memcpy(line, order, len + 1);
+    line[len++] = '\n'; /* in the place of the zero */
     while (at < len) {
         ssize_t n = send(fd, line + at, len - at, MSG_NOSIGNAL);
         if (n <= 0)

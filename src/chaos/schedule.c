@@ -83,7 +83,7 @@ static bool make_room(struct pl_chaos_schedule *s)
     s->numbers = pl_alloc_zero(a, s->nodes, sizeof *s->numbers);
     s->held = pl_alloc_zero(a, s->nodes, sizeof *s->held);
     s->picks = pl_alloc_zero(a, s->nodes, sizeof *s->picks);
-    s->ending = pl_alloc_zero(a, ends, sizeof *s->ending);
+    s->ending = pl_alloc_zero(a, ends, sizeof(void *)); /* pointers to actions of the plan */
     s->intervals = pl_alloc_zero(a, rules, sizeof *s->intervals);
     s->rules_memory = pl_alloc_zero(a, 1, pl_heap_bytes(rules));
     s->ends_memory = pl_alloc_zero(a, 1, pl_heap_bytes(ends));
@@ -123,7 +123,7 @@ void pl_chaos_schedule_release(struct pl_chaos_schedule *s)
     pl_alloc_free(a, s->numbers, s->nodes * sizeof *s->numbers);
     pl_alloc_free(a, s->held, s->nodes * sizeof *s->held);
     pl_alloc_free(a, s->picks, s->nodes * sizeof *s->picks);
-    pl_alloc_free(a, (void *)s->ending, end_room(s) * sizeof *s->ending);
+    pl_alloc_free(a, (void *)s->ending, end_room(s) * sizeof(void *));
     pl_alloc_free(a, s->intervals, rule_room(s) * sizeof *s->intervals);
     pl_alloc_free(a, s->rules_memory, pl_heap_bytes((uint32_t)rule_room(s)));
     pl_alloc_free(a, s->ends_memory, pl_heap_bytes((uint32_t)end_room(s)));

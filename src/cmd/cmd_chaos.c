@@ -287,10 +287,12 @@ static int run_tell(int argc, char **argv)
         return pl_usage_error("chaos tell",
                               "expected: pelago chaos tell SOCKET ORDER..., such as 'set 2 rate 1Mbit'");
     for (int i = 2; i < argc; i++) {
-        size_t len = strlen(order);
-        if (len + strlen(argv[i]) + 2 > sizeof order)
+        size_t len = strlen(order), more = strlen(argv[i]);
+        if (len + more + 2 > sizeof order)
             return pl_usage_error("chaos tell", "the order is too long");
-        (void)snprintf(order + len, sizeof order - len, "%s%s", len > 0 ? " " : "", argv[i]);
+        if (len > 0)
+            order[len++] = ' ';
+        memcpy(order + len, argv[i], more + 1);
     }
     if (pl_proxy_ask(argv[1], order, 5000, answer, sizeof answer, &err) != PELAGO_OK)
         return pl_failure("chaos tell", &err);

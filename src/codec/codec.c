@@ -121,7 +121,7 @@ static bool encodable(const struct pl_codec_kernels *k, enum pl_codec codec, con
 bool pl_codec_encode(enum pl_codec codec, const float *values, size_t n, uint8_t *out)
 {
     const struct pl_codec_kernels *k = pl_codec_kernels();
-    const size_t piece = PIECE_BLOCKS * PL_CODEC_BLOCK;
+    const size_t piece = (size_t)PIECE_BLOCKS * PL_CODEC_BLOCK;
     for (size_t at = 0; at < n; at += piece) {
         size_t len = n - at < piece ? n - at : piece;
         if (!encodable(k, codec, values + at, len))

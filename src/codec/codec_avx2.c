@@ -3,7 +3,9 @@
 
 #include "codec/scale.h"
 
-enum { WIDTH = 8, VECTORS = PL_CODEC_BLOCK / WIDTH, TURN = 4 * WIDTH };
+#define WIDTH ((size_t)8)
+#define VECTORS (PL_CODEC_BLOCK / WIDTH)
+#define TURN (4 * WIDTH)
 
 static __m256i magnitude(__m256 x)
 {
@@ -77,16 +79,16 @@ static __m256i pack_bytes(const __m256i q[static 4])
 static inline __attribute__((always_inline)) void int4_encode_block(const float *x, uint8_t *out, float *rest)
 {
     __m256i most = _mm256_setzero_si256();
-    for (int i = 0; i < VECTORS; i++)
+    for (size_t i = 0; i < VECTORS; i++)
         most = _mm256_max_epu32(most, magnitude(_mm256_loadu_ps(x + i * WIDTH)));
     pl_bf16 h = pl_int4_scale(most_of(most));
     const __m256 scale = _mm256_set1_ps(pl_bf16_to_float(h));
     const __m256 inverse = _mm256_set1_ps(pl_scale_inverse(pl_bf16_to_float(h)));
     pl_put_le(out, h, PL_CODEC_SCALE_BYTES);
     out += PL_CODEC_SCALE_BYTES;
-    for (int at = 0; at < PL_CODEC_BLOCK; at += TURN) {
+    for (size_t at = 0; at < PL_CODEC_BLOCK; at += TURN) {
         __m256i q[4];
-        for (int i = 0; i < 4; i++) {
+        for (size_t i = 0; i < 4; i++) {
             __m256 v = _mm256_loadu_ps(x + at + i * WIDTH);
             q[i] = _mm256_cvtps_epi32(v * inverse);
             if (rest != NULL)
@@ -117,7 +119,7 @@ static void int4_decode_blocks(const uint8_t *bytes, size_t blocks, float *out)
     for (size_t b = 0; b < blocks; b++, bytes += PL_INT4_BLOCK_BYTES, out += PL_CODEC_BLOCK) {
         const __m256 scale = _mm256_set1_ps(pl_scale_get(bytes));
         const uint8_t *codes = bytes + PL_CODEC_SCALE_BYTES;
-        for (int i = 0; i < VECTORS; i++) {
+        for (size_t i = 0; i < VECTORS; i++) {
             __m256i all = _mm256_set1_epi32((int)pl_get_le(codes + i * WIDTH / 2, 4));
             __m256i q = _mm256_srai_epi32(_mm256_sllv_epi32(all, shifts), 28);
             _mm256_storeu_ps(out + i * WIDTH, _mm256_cvtepi32_ps(q) * scale);
@@ -138,7 +140,7 @@ static float sum_256th(const float *x)
 {
     const __m256 part = _mm256_set1_ps(1.0f / 256.0f);
     __m256 low = _mm256_setzero_ps(), high = low;
-    for (int i = 0; i < PL_CODEC_BLOCK; i += 2 * WIDTH) {
+    for (size_t i = 0; i < PL_CODEC_BLOCK; i += 2 * WIDTH) {
         low += _mm256_castsi256_ps(magnitude(_mm256_loadu_ps(x + i))) * part;
         high += _mm256_castsi256_ps(magnitude(_mm256_loadu_ps(x + i + WIDTH))) * part;
     }
@@ -163,9 +165,9 @@ static inline __attribute__((always_inline)) void int2_encode_block(const float 
     const __m256 values = _mm256_setr_ps(0.5f, -0.5f, 1.5f, -1.5f, 0.5f, -0.5f, 1.5f, -1.5f) * scale;
     pl_put_le(out, h, PL_CODEC_SCALE_BYTES);
     out += PL_CODEC_SCALE_BYTES;
-    for (int at = 0; at < PL_CODEC_BLOCK; at += TURN) {
+    for (size_t at = 0; at < PL_CODEC_BLOCK; at += TURN) {
         __m256i code[4];
-        for (int i = 0; i < 4; i++) {
+        for (size_t i = 0; i < 4; i++) {
             __m256 v = _mm256_loadu_ps(x + at + i * WIDTH);
             __m256i large = _mm256_and_si256(_mm256_cmpgt_epi32(magnitude(v), below), large_bit);
             __m256i sign = _mm256_and_si256(_mm256_srli_epi32(_mm256_castps_si256(v), 31), sign_bit);
@@ -195,7 +197,7 @@ static void int2_decode_blocks(const uint8_t *bytes, size_t blocks, float *out)
         const __m256 scale = _mm256_set1_ps(pl_scale_get(bytes));
         const __m256 values = _mm256_setr_ps(0.5f, -0.5f, 1.5f, -1.5f, 0.5f, -0.5f, 1.5f, -1.5f) * scale;
         const uint8_t *codes = bytes + PL_CODEC_SCALE_BYTES;
-        for (int i = 0; i < VECTORS; i++) {
+        for (size_t i = 0; i < VECTORS; i++) {
             __m256i all = _mm256_set1_epi32((int)pl_get_le(codes + i * WIDTH / 4, 2));
             __m256 v = _mm256_permutevar8x32_ps(values, _mm256_srlv_epi32(all, shifts)); /* 3 bits count */
             _mm256_storeu_ps(out + i * WIDTH, v);

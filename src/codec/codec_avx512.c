@@ -4,7 +4,8 @@
 
 #include "codec/scale.h"
 
-enum { WIDTH = 16, VECTORS = PL_CODEC_BLOCK / WIDTH };
+#define WIDTH ((size_t)16)
+#define VECTORS (PL_CODEC_BLOCK / WIDTH)
 
 static __mmask16 first(size_t n)
 {
@@ -68,7 +69,7 @@ static inline __attribute__((always_inline)) void int4_encode_block(const float 
 {
     __m512 v[VECTORS];
     __m512i most = _mm512_setzero_si512();
-    for (int i = 0; i < VECTORS; i++) {
+    for (size_t i = 0; i < VECTORS; i++) {
         v[i] = _mm512_loadu_ps(x + i * WIDTH);
         most = _mm512_max_epu32(most, magnitude(v[i]));
     }
@@ -77,7 +78,7 @@ static inline __attribute__((always_inline)) void int4_encode_block(const float 
     __m512 inverse = _mm512_set1_ps(pl_scale_inverse(scale));
     pl_put_le(out, h, PL_CODEC_SCALE_BYTES);
     out += PL_CODEC_SCALE_BYTES;
-    for (int i = 0; i < VECTORS; i++) {
+    for (size_t i = 0; i < VECTORS; i++) {
         __m512i q = _mm512_cvtps_epi32(v[i] * inverse);
         _mm_storel_epi64((__m128i *)(out + i * WIDTH / 2), pack_nibbles(q));
         if (rest != NULL)
@@ -103,7 +104,7 @@ static void int4_decode_blocks(const uint8_t *bytes, size_t blocks, float *out)
     for (size_t b = 0; b < blocks; b++, bytes += PL_INT4_BLOCK_BYTES, out += PL_CODEC_BLOCK) {
         __m512 values = steps * _mm512_set1_ps(pl_scale_get(bytes));
         const uint8_t *codes = bytes + PL_CODEC_SCALE_BYTES;
-        for (int i = 0; i < VECTORS; i++) {
+        for (size_t i = 0; i < VECTORS; i++) {
             __m512i pair = _mm512_cvtepu8_epi64(_mm_loadl_epi64((const __m128i *)(codes + i * WIDTH / 2)));
             __m512i code = _mm512_or_si512(pair, _mm512_slli_epi64(pair, 28)); /* only 4 bits are looked at */
             _mm512_storeu_ps(out + i * WIDTH, _mm512_permutexvar_ps(code, values));
@@ -132,7 +133,7 @@ static uint32_t pack_pairs(__m512i code)
 static inline __attribute__((always_inline)) void int2_encode_block(const float *x, uint8_t *out, float *rest)
 {
     __m512 v[VECTORS], sum = _mm512_setzero_ps();
-    for (int i = 0; i < VECTORS; i++) {
+    for (size_t i = 0; i < VECTORS; i++) {
         v[i] = _mm512_loadu_ps(x + i * WIDTH);
         sum += _mm512_castsi512_ps(magnitude(v[i])) * _mm512_set1_ps(1.0f / 256.0f);
     }
@@ -144,7 +145,7 @@ static inline __attribute__((always_inline)) void int2_encode_block(const float 
     const __m512 values = levels * _mm512_set1_ps(pl_bf16_to_float(h));
     pl_put_le(out, h, PL_CODEC_SCALE_BYTES);
     out += PL_CODEC_SCALE_BYTES;
-    for (int i = 0; i < VECTORS; i++) {
+    for (size_t i = 0; i < VECTORS; i++) {
         __m512i code = _mm512_srli_epi32(_mm512_castps_si512(v[i]), 31);
         __mmask16 large = _mm512_cmpge_epu32_mask(magnitude(v[i]), limit);
         code = _mm512_mask_or_epi32(code, large, code, _mm512_set1_epi32(2));
@@ -174,7 +175,7 @@ static void int2_decode_blocks(const uint8_t *bytes, size_t blocks, float *out)
     for (size_t b = 0; b < blocks; b++, bytes += PL_INT2_BLOCK_BYTES, out += PL_CODEC_BLOCK) {
         __m512 values = levels * _mm512_set1_ps(pl_scale_get(bytes)); /* four times the four there are */
         const uint8_t *codes = bytes + PL_CODEC_SCALE_BYTES;
-        for (int i = 0; i < VECTORS; i++) {
+        for (size_t i = 0; i < VECTORS; i++) {
             __m512i all = _mm512_set1_epi32((int)pl_get_le(codes + i * WIDTH / 4, 4));
             _mm512_storeu_ps(out + i * WIDTH, _mm512_permutexvar_ps(_mm512_srlv_epi32(all, shifts), values));
         }

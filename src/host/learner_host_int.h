@@ -138,7 +138,7 @@ struct pl_ldoor {
     struct pl_learner_host *h;
     bool busy, asking, ask_due; /* asking: for addresses, else for a certificate */
     uint64_t life_s;            /* of the certificate when we got it, as far as we know */
-    bool renewed; /* by this process */
+    bool renewed;               /* by this process */
     uint64_t tried_ns;
     struct pl_credentials own;
     struct pl_buf answer;

@@ -199,17 +199,30 @@ static int verify(X509_STORE_CTX *store, void *unused)
 }
 
 /* from: where in names the kinds begin that this side takes. */
-static int choose_alpn(SSL *ssl, const uint8_t **out, uint8_t *out_len, const uint8_t *in, unsigned in_len,
-                       void *from)
+static int choose(const uint8_t **out, uint8_t *out_len, const uint8_t *in, unsigned in_len, unsigned from)
 {
-    (void)ssl;
-    const uint8_t *first = from;
     uint8_t *chosen = NULL;
-    unsigned len = (unsigned)(names + NAMES_BYTES - first);
-    if (SSL_select_next_proto(&chosen, out_len, first, len, in, in_len) != OPENSSL_NPN_NEGOTIATED)
+    if (SSL_select_next_proto(&chosen, out_len, names + from, NAMES_BYTES - from, in, in_len) !=
+        OPENSSL_NPN_NEGOTIATED)
         return SSL_TLSEXT_ERR_ALERT_FATAL;
     *out = chosen;
     return SSL_TLSEXT_ERR_OK;
+}
+
+static int choose_any(SSL *ssl, const uint8_t **out, uint8_t *out_len, const uint8_t *in, unsigned in_len,
+                      void *unused)
+{
+    (void)ssl;
+    (void)unused;
+    return choose(out, out_len, in, in_len, 0);
+}
+
+static int choose_frames(SSL *ssl, const uint8_t **out, uint8_t *out_len, const uint8_t *in, unsigned in_len,
+                         void *unused)
+{
+    (void)ssl;
+    (void)unused;
+    return choose(out, out_len, in, in_len, FRAMES_AT);
 }
 
 /* A bundle can also be a plain connection, where the other side knows no bundles. */
@@ -309,7 +322,7 @@ SSL_CTX *pl_tls_new_listening(const struct pl_credentials *own, bool bundles, st
     }
     SSL_CTX *ctx = new_context(TLS_server_method());
     if (ctx != NULL && set_credentials(ctx, own)) {
-        SSL_CTX_set_alpn_select_cb(ctx, choose_alpn, (void *)(uintptr_t)(names + (bundles ? 0 : FRAMES_AT)));
+        SSL_CTX_set_alpn_select_cb(ctx, bundles ? choose_any : choose_frames, NULL);
         return ctx;
     }
     (void)pl_pki_fail(err, "TLS cannot be set up with these credentials");

@@ -72,7 +72,7 @@ static void norms_task(void *user, uint32_t task, uint32_t thread)
     (void)thread;
     struct job *j = user;
     size_t chunk = j->wave + task;
-    j->k->norms(&j->in, chunk * CHUNK_BLOCKS, chunk_len(j, chunk), j->sums + task * j->in.count);
+    j->k->norms(&j->in, chunk * CHUNK_BLOCKS, chunk_len(j, chunk), j->sums + (size_t)task * j->in.count);
 }
 
 static void norms_done(struct job *j)

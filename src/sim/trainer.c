@@ -17,7 +17,8 @@ static float unit16(uint64_t bits)
     return (float)(int32_t)(bits & 0xffff) / 32768.0f - 1.0f;
 }
 
-static void set_tensor(struct pl_plan_tensor *t, const char *name, uint64_t values, uint64_t cols, uint8_t merge)
+static void set_tensor(struct pl_plan_tensor *t, const char *name, uint64_t values, uint64_t cols,
+                       uint8_t merge)
 {
     memset(t, 0, sizeof *t);
     pl_fmt(t->name, sizeof t->name, "%s", name);

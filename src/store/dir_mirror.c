@@ -2,6 +2,7 @@
 #include "store/dir_mirror.h"
 
 #include "base/check.h"
+#include "base/fmt.h"
 #include "base/num.h"
 
 #include <string.h>
@@ -242,7 +243,7 @@ static enum pelago_status find_extra(void *user, const char *name)
         x->first.ops->close(x->first.self, f);
     if (st != PELAGO_NOTFOUND)
         return st;
-    memcpy(x->found, name, strlen(name) + 1);
+    (void)pl_fmt(x->found, sizeof x->found, "%s", name);
     return PELAGO_STALE;
 }
 

@@ -122,7 +122,7 @@ enum pl_channel {
     PL_CHANNEL_BULK = 2,
     PL_CHANNEL_BOTH = 3, /* control and bulk */
     PL_CHANNEL_DOOR = 4,
-    PL_CHANNEL_FRONT = 5, /* control and door */
+    PL_CHANNEL_FRONT = 5,    /* control and door */
     PL_CHANNEL_LOCKSTEP = 8, /* the one connection of a learner of a synchronous run; the host's affair too */
 };
 enum pl_sender { PL_SENDER_LEARNER = 1, PL_SENDER_SYNCER = 2, PL_SENDER_EITHER = 3 };
