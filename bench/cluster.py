@@ -311,7 +311,7 @@ def row_storm(args):
                 else:
                     time.sleep(0.5)
             report = c.finish(600)
-            losses.append(report["validation"]["loss"])
+            losses.append(report["result"]["loss"])
         finally:
             c.stop()
     off = losses[1] / losses[0] - 1

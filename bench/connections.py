@@ -91,14 +91,14 @@ class Crowd:
         return s, time.monotonic() - begin
 
     def watch(self, seconds):
-        """The oldest report of every look, and the first and last status."""
+        """What was heard least lately, at every look, and the first and last status. A look without an answer is a miss."""
         ages, first, last = [], None, None
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            last = self.status() or last
+            s = self.status()
+            ages.append(max(x["silent_s"] for x in s["learners"]) if s else float("inf"))
+            last = s or last
             first = first or last
-            if last:
-                ages.append(max(x["silent_s"] for x in last["learners"]))
             time.sleep(1)
         return ages, first, last
 

@@ -38,6 +38,8 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import MISSED, STEP_TOKENS, Cluster, emit, paced  # noqa: E402
 
+KEPT_BYTES = 32 << 20  # what the allocator keeps of 256 handshakes at once; it does not grow with the number of connections
+BUSY_MAX = 0.7  # of all processors
 PACE_MS = 250  # of a step in the flood: eight learners leave most of two cores to the flood itself
 LIES = {"digest": "does not match its digest", "nan": "not finite", "inf": "not finite", "huge": "times as long as usual",
         "tokens": "PUSH.tokens is", "steps": "PUSH.steps claims", "reports": "(REPORT|HELLO).steps claims",
@@ -177,7 +179,10 @@ def start_liar(args, token, mode, seconds, *more):
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def told(process):
+def told(process, now=False):
+    """What it has to say, at its end or at once."""
+    if now and process.poll() is None:
+        process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=60)
     try:
         return json.loads(out)
@@ -223,7 +228,7 @@ def busy_seconds():
 
 
 def refused_of(s):
-    return s["strangers_refused"] + s["refused"] + s["door"]["refused"]
+    return s["refused"]  # everybody: strangers, the door, learners
 
 
 def log_of(c):
@@ -266,7 +271,9 @@ def judge_flood(args, c, statuses, calm, sent, seconds):
     before, after = statuses
     share = rate(before, after) / calm[0]
     bar = 0.97 if args.short else 0.99  # a few seconds hold too few merges for more
-    emit("hostile", round(share, 4), bar, share >= bar, seconds=seconds, merged_alive=after["merged_alive"],
+    # On a busy machine, or where the quiet phase was the slower one, the two phases cannot be compared: no pass.
+    comparable = max(calm[2], after["machine_busy"]) <= BUSY_MAX and share <= 2 - bar
+    emit("hostile", round(share, 4), bar, share >= bar and comparable, comparable=comparable, seconds=seconds, merged_alive=after["merged_alive"],
          lost=after["lost"] - before["lost"], machine_busy=[calm[2], after["machine_busy"]], seed=args.seed)
     refused = refused_of(c.status()) - refused_of(before)
     cost = (after["cpu_s"] - before["cpu_s"] - calm[1]) / max(1, refused) * 1000
@@ -295,24 +302,30 @@ def judge_kept(c, pid, files, memory, args):
         time.sleep(0.2)
     s = c.status()
     more_files, more = files_of(pid) - files, s["memory_bytes"] - memory
-    emit("hostile-kept", {"files": more_files, "memory_bytes": more}, {"files": 0, "memory_bytes": 8 << 20},
-         more_files <= 0 and more <= 8 << 20, handshaking=s["handshaking"], memory_before=memory)
+    emit("hostile-kept", {"files": more_files, "memory_bytes": more}, {"files": 0, "memory_bytes": KEPT_BYTES},
+         more_files <= 0 and more <= KEPT_BYTES, handshaking=s["handshaking"], memory_before=memory)
+
+
+def loss_in(report):
+    """Validation loss, wherever the report has it."""
+    found = [v["loss"] for v in report.values() if isinstance(v, dict) and "loss" in v and "eval_tokens" in v]
+    return found[0]
 
 
 def loss_of(args, name, tokens, liars):
     """Validation loss of six honest learners, with or without company."""
     c = Cluster(args, name, *paced(6, tokens=int(tokens), seed=7))
+    processes = []
     try:
         c.wait_all(6)
-        processes = []
         if liars:
             token = invite(c, len(liars))
             processes = [start_liar(args, token, mode, 3600, *more) for mode, more in liars]
         report = c.finish(3600)
-        ends = [told(p) for p in processes]
+        ends = [told(p, True) for p in processes]
         said = log_of(c)
         refused = len(re.findall(r"push\.refused|learner\.refused", said))
-        return report["validation"]["loss"], ends, refused, report
+        return loss_in(report), ends, refused
     finally:
         for p in processes:
             if p.poll() is None:
@@ -324,13 +337,13 @@ def row_2of8(args):
     """Liars claim as many steps as the others do, so the budget grows by a third and the honest tokens stay the same."""
     seconds = args.seconds or (10 if args.short else 180)
     honest = 6 * STEP_TOKENS * 10 * seconds
-    alone, _, _, _ = loss_of(args, "2of8-alone", honest, [])
+    alone, _, _ = loss_of(args, "2of8-alone", honest, [])
     attacks = {"flip": [("flip", ["--norm", "1"])] * 2, "climb": [("climb", ["--norm", "2"])] * 2,
                "claims": [("flip", ["--norm", "1", "--rate", "16"])] * 2}
     names = args.attack.split(",") if args.attack else ["climb"] if args.short else list(attacks)
     for name in names:
         claimed = 16 if name == "claims" else 1
-        loss, ends, refused, _ = loss_of(args, "2of8-" + name, honest * (6 + 2 * claimed) / 6, attacks[name])
+        loss, ends, refused = loss_of(args, "2of8-" + name, honest * (6 + 2 * claimed) / 6, attacks[name])
         off = 100 * (loss / alone - 1)
         emit("hostile-2of8", round(off, 2), "at most 0.3% above", off <= 0.3, attack=name, loss=loss, loss_without=alone,
              seconds=seconds, refused=refused, liars=ends)

@@ -21,6 +21,7 @@
 
 #include <getopt.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,10 +147,18 @@ static enum pelago_status enrol(struct liar *l, const char *text, struct pl_cred
     return st;
 }
 
+static volatile sig_atomic_t told_to_stop;
+
+static void on_term(int number)
+{
+    (void)number;
+    told_to_stop = 1;
+}
+
 static void on_end(uv_timer_t *timer)
 {
     struct liar *l = timer->data;
-    if (uv_now(timer->loop) < l->end_ms && !l->island.done)
+    if (uv_now(timer->loop) < l->end_ms && !l->island.done && !told_to_stop)
         return;
     island_stop(&l->island);
     uv_close((uv_handle_t *)timer, NULL);
@@ -242,6 +251,8 @@ int main(int argc, char **argv)
         return pl_token_parse(join, &token, &err) == PELAGO_OK ? print_frames(&token) : fail(&err);
     if (enrol(&l, join, &own, &token, &err) != PELAGO_OK)
         return fail(&err);
+    (void)signal(SIGTERM, on_term);
+    (void)signal(SIGPIPE, SIG_IGN);
     (void)uv_loop_init(&loop);
     live(&l, &loop, &own, token.address, seconds);
     const struct island *is = &l.island;

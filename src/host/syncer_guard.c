@@ -8,7 +8,7 @@
  *           Radial averaging takes the mean of norms, so one contribution a million times too long would carry all the
  *           others away with it.
  *   claims  of steps, which weigh a contribution and drive the token clock, beside the time there was for them.
- *           A learner may be many times as fast as the K-th fastest, but not any number of times.
+ *           A learner may be many times as fast as most others, but not any number of times.
  *
  * Who is not believed is disconnected, and stays outside for a while that doubles each time. All of this is this
  * process's opinion: it leaves no trace in the journal but the absence of what was refused.
@@ -21,16 +21,18 @@
 #include "optim/schedule.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 enum {
-    NORM_FACTOR = 8,    /* times the usual norm; of honest learners at speeds 1 to 4 none came to 3 */
+    NORM_FACTOR = 16,   /* times the usual norm; of honest learners at speeds 1 to 4 none came to 3 */
     SHORT_SHARE = 10,   /* a tenth of the parameters' own norm is never too long */
     LEAST_RATE = 64,    /* of the peak: what the first steps of a warm-up are measured in */
-    SPEED_FACTOR = 64,  /* times as fast as the K-th fastest learner */
+    SPEED_FACTOR = 64,  /* times as fast as the usual learner */
     STEPS_ALLOWED = 64, /* always believed: what piles up in queues and in the first moments */
     LIVE_MIN = 3,       /* fewer learners say nothing about what is usual */
 };
 #define RETURN_NS (600 * PL_SEC)
+#define LOOK_NS (100 * PL_MS) /* between two looks at how fast the learners are */
 #define SHUT_NS_MIN PL_SEC
 #define SHUT_NS_MAX (600 * PL_SEC)
 #define VALUE_MIN 0.02 /* parameters are about this large when training begins */
@@ -147,12 +149,32 @@ void pl_guard_blame(struct pl_syncer_host *h, struct pl_islander *m)
 
 /* ---- claims ---- */
 
+static int by_size(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The median, not the K-th fastest: with a small K that would be the one who claims most. */
+static void look_around(struct pl_syncer_host *h, uint64_t now_ns)
+{
+    uint32_t n = 0;
+    struct pl_learner_view view;
+    if (h->usual_ns != 0 && now_ns - h->usual_ns < LOOK_NS)
+        return;
+    h->usual_ns = now_ns;
+    for (uint32_t i = 0; i < h->options.learners_max; i++)
+        if (pl_syncer_view_learner(h->core, i, &view) && view.live && view.step_ns > 0)
+            h->guard_steps[n++] = view.step_ns;
+    qsort(h->guard_steps, n, sizeof *h->guard_steps, by_size);
+    h->usual_step_ns = n < LIVE_MIN ? 0 : h->guard_steps[n / 2];
+}
+
 /* The shortest step that is believed; 0: nothing is known yet. */
 static uint64_t shortest_step(struct pl_syncer_host *h)
 {
-    struct pl_sync_view view;
-    pl_syncer_view(h->core, &view);
-    return view.live < LIVE_MIN ? 0 : view.interval_ns / SPEED_FACTOR;
+    look_around(h, pl_max64(h->last_now_ns, 1));
+    return h->usual_step_ns / SPEED_FACTOR;
 }
 
 static bool believable(struct pl_syncer_host *h, uint64_t steps, uint64_t span_ns, const char *what,

@@ -224,6 +224,8 @@ struct pl_syncer_host {
     struct pl_sync_counters counters;
     uint64_t lines_ns; /* when the second began that strangers' lines are counted in */
     uint32_t lines, lines_dropped;
+    uint64_t *guard_steps;            /* [learners_max] scratch of syncer_guard.c */
+    uint64_t usual_step_ns, usual_ns; /* median step time of the living, 0: too few; when it was looked at */
     uint64_t value_tokens_hi, value_tokens_lo; /* sum of tokens x values merged, 128 bits */
 
     void (*stopped)(void *user);
