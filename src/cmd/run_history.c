@@ -9,7 +9,7 @@ static const double first_interval = 0.5, rate_window = 5;
 static void thin_out(struct pl_run_history *h)
 {
     for (uint32_t i = 0; i < PL_CURVE_POINTS / 2; i++)
-        h->curve[i] = h->curve[2 * i];
+        h->curve[i] = h->curve[(size_t)2 * i];
     h->points = PL_CURVE_POINTS / 2;
     h->interval *= 2;
 }

@@ -188,16 +188,16 @@ static enum pelago_status take_certificate(void *user, const struct pl_msg *msg,
     return PELAGO_OK;
 }
 
-static enum pelago_status enrol(const struct pl_alloc *alloc, const char *address, struct pl_msg_enrol *ask,
-                                uint64_t patience_ns, struct pl_credentials *own, int64_t *skew_s,
-                                struct pl_error *err)
+static enum pelago_status enrol(const struct pl_alloc *alloc, const char *address,
+                                const struct pl_msg_enrol *ask, uint64_t patience_ns,
+                                struct pl_credentials *own, int64_t *skew_s, struct pl_error *err)
 {
     uint8_t request[PL_CERTIFICATE_BYTES_MAX];
     struct enrolment e = {own, skew_s};
     uint32_t len;
     PL_TRY(pl_pki_request(own, request, sizeof request, &len, err));
-    ask->request = (struct pl_blob){request, len};
     struct pl_msg msg = {.type = PL_MSG_ENROL, .u.enrol = *ask};
+    msg.u.enrol.request = (struct pl_blob){request, len};
     struct call c = {
         .question = &msg, .expected = PL_MSG_ENROLLED, .take = take_certificate, .user = &e, .err = err};
     return perform(&c, alloc, address, own, patience_ns);

@@ -176,10 +176,10 @@ static enum pelago_status read_one(struct pl_learner_host *h, const char *name, 
     uint32_t count = h->layout.fragment_count;
     struct pl_vec **anchors = pl_alloc_zero(&h->alloc, count, sizeof *anchors);
     struct pl_vec **residuals = pl_alloc_zero(&h->alloc, count, sizeof *residuals);
-    enum pelago_status st = anchors == NULL || residuals == NULL
-                                ? pl_fail(err, PELAGO_NOMEM, "there is no memory for the checkpoint")
-                                : PELAGO_OK;
-    for (uint32_t i = 0; i < count && st == PELAGO_OK; i++) {
+    bool room = anchors != NULL && residuals != NULL;
+    enum pelago_status st =
+        room ? PELAGO_OK : pl_fail(err, PELAGO_NOMEM, "there is no memory for the checkpoint");
+    for (uint32_t i = 0; room && i < count && st == PELAGO_OK; i++) {
         anchors[i] = h->fragments[i].anchor;
         residuals[i] = pl_vec_new(h, h->layout.fragments[i].values);
         if (residuals[i] == NULL)

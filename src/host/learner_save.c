@@ -95,7 +95,7 @@ static void put_head(const struct pl_lsave *s, uint8_t out[static HEAD_BYTES])
 /* Waits, on a worker, until the optimizer lets a pair of moments alone for the time of a copy. */
 static bool copy_steadily(const struct pl_lsave *s, const struct pl_steady_span *spans, uint32_t count)
 {
-    const struct timespec pause = {.tv_nsec = STALL_US * 1000};
+    const struct timespec pause = {.tv_nsec = STALL_US * 1000L};
     uint64_t number;
     for (uint32_t i = 0; i < STALLS_MAX; i++) {
         if (pl_steady_copy(s->steady, spans, count, PL_NONE64, &number))
@@ -222,7 +222,9 @@ static enum pelago_status read_part(struct file *f, enum part kind, uint32_t ind
         return damaged(f);
     for (uint32_t i = 0; i < count; i++) {
         parts[1 + i] = body[i];
-        PL_TRY(read_bytes(f, at, (void *)(uintptr_t)body[i].data, body[i].len));
+        void *into; /* the bytes of a part are const to those who write it, and ours to fill here */
+        memcpy(&into, &body[i].data, sizeof into);
+        PL_TRY(read_bytes(f, at, into, body[i].len));
         at += body[i].len;
     }
     PL_TRY(read_bytes(f, at, sum, sizeof sum));

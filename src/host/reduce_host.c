@@ -285,8 +285,8 @@ static void choose_address(struct pl_reduce_host *h)
     }
     if (any)
         (void)gethostname(name, sizeof name - 1);
-    else if (len < sizeof name)
-        memcpy(name, listen, len);
+    else
+        (void)snprintf(name, sizeof name, "%.*s", (int)len, listen);
     (void)pl_fmt(h->address, sizeof h->address, "%s:%u", name, pl_listener_port(h->listener));
 }
 

@@ -90,7 +90,8 @@ static void graded(void *user, uint64_t from)
     struct pl_rtrainer *t = user;
     uint32_t parts = t->o.trainer->options.config.layers + 2;
     t->parts++;
-    pace(t, pl_sub_sat(t->o.pace_ns, t->optimizer_ns) * (parts + 2 * t->parts) / (3 * parts));
+    pace(t, pl_sub_sat(t->o.pace_ns, t->optimizer_ns) * (parts + UINT64_C(2) * t->parts) /
+                (UINT64_C(3) * parts));
     uint64_t begin = pl_clock_ns();
     publish(t, pl_reduce_ready(t->o.plan, from));
     t->blocked_ns += pl_clock_ns() - begin;

@@ -238,8 +238,6 @@ void pl_shost_keep(struct pl_syncer_host *h, const struct pl_sync_effect *fx)
         memcpy(p->bytes + pl_chunk_offset(p->size, fx->u.push.index), data->bytes.data, data->bytes.len);
 }
 
-void pl_shost_discard(struct pl_syncer_host *h, const struct pl_sync_effect *fx);
-
 struct pl_verify {
     struct pl_job job;
     struct pl_syncer_host *h;

@@ -398,7 +398,7 @@ enum pelago_status pl_vault_new(struct pl_syncer_host *h, struct pl_error *err)
     pl_work_queue_init(&v->queue, h->o.loop);
     v->options.record_bytes_max = record_bytes_max(h);
     v->options.snapshot_after_bytes =
-        h->o.snapshot_bytes != 0 ? h->o.snapshot_bytes : pl_max64(2 * 4 * shard_values(h), JOURNAL_BYTES_MIN);
+        h->o.snapshot_bytes != 0 ? h->o.snapshot_bytes : pl_max64(8 * shard_values(h), JOURNAL_BYTES_MIN);
     v->options.segment_bytes = v->options.snapshot_after_bytes / 2;
     v->options.scratch_bytes = pl_store_scratch_bytes(v->options.record_bytes_max);
     v->options.scratch = pl_alloc_zero(&h->alloc, 1, v->options.scratch_bytes);
