@@ -6,7 +6,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 minimum=${1:-95}
-scripts/build.sh cov
+TARGETS="pelago $(find tests -name 'test_*.c' | sed -nE 's#.*/(test_(base|wire|core|store|sim)_.*)\.c#tests/\1#p' | tr '\n' ' ')" \
+    scripts/build.sh cov
 find build-cov -name '*.gcda' -delete
 code=0
 mkdir -p build-cov/html

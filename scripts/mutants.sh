@@ -9,7 +9,7 @@
 # what caught it: 3 assert, 4 liveness, 5 correctness.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-scripts/build.sh hooks
+TARGETS=pelago scripts/build.sh hooks
 binary=build-hooks/pelago
 mode=${1:-search}
 jobs=${JOBS:-$(nproc)}
