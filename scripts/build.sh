@@ -12,7 +12,7 @@ set -- -Dwerror="${WERROR:-false}"
 case $kind in
 release) folder=build ;;
 clang) set -- "$@" -Doptimization=1 && export CC=clang ;;
-asan) set -- "$@" -Doptimization=1 -Db_sanitize=address,undefined -Db_lundef=false ;;
+asan) set -- "$@" -Db_sanitize=address,undefined -Db_lundef=false ;;
 hooks) set -- "$@" -Dtest_hooks=true ;;
 cov) set -- "$@" -Dcoverage=true -Doptimization=0 ;;
 fuzz) set -- "$@" -Doptimization=1 -Dfuzz=true -Db_lundef=false && export CC=clang ;;
