@@ -187,7 +187,7 @@ static void watch_a_step(bool tied)
     struct pl_sequences source = {some_tokens, NULL};
     struct pl_step_report report;
     struct pl_error err = {0};
-    struct watch w = {NULL};
+    struct watch w = {0};
     if (pl_trainer_new(&w.trainer, &alloc, &s.trainer, &err) != PELAGO_OK)
         fail_msg("%s", err.text);
     size_t bytes = w.trainer->model->tensors.floats * sizeof(float);
