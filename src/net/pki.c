@@ -364,11 +364,14 @@ enum pelago_status pl_pki_accept(struct pl_credentials *c, const uint8_t *certif
     return st;
 }
 
+/* Both ends of the difference come from one clock: time(), which OpenSSL would ask, lags behind it by up to a tick. */
 uint64_t pl_pki_seconds_left(const struct pl_credentials *c)
 {
     X509 *x = c->certificate_len > 0 ? pl_pki_load_certificate(c->certificate, c->certificate_len) : NULL;
+    ASN1_TIME *now = ASN1_TIME_set(NULL, (time_t)wall_seconds());
     int days = 0, seconds = 0;
-    bool known = x != NULL && ASN1_TIME_diff(&days, &seconds, NULL, X509_get0_notAfter(x)) == 1;
+    bool known = x != NULL && now != NULL && ASN1_TIME_diff(&days, &seconds, now, X509_get0_notAfter(x)) == 1;
+    ASN1_TIME_free(now);
     X509_free(x);
     ERR_clear_error();
     int64_t left = (int64_t)days * 86400 + seconds;
