@@ -13,7 +13,7 @@ help:
 	@echo 'make bench             speed and scale of the simulator, as JSON'
 	@echo 'make bench-trainer     race PyTorch (PYTHON=... has it) on two cores; ONLY=14m,fp32 some rows'
 	@echo 'make bench-cluster     what a real cluster shows: waiting, kills, merges, links (ROWS=kills some rows, SHORT=1)'
-	@echo 'make soak              the long forms: 30 minutes of kills, 1,000 kills of the syncer, 2,000 faults'
+	@echo 'make soak              the long forms: 30 minutes of kills, 1,000 kills of the syncer, 2,000 faults, partitions'
 	@echo 'make check-aarch64     merges and codecs give the same bits on aarch64, under qemu'
 	@echo 'make check-tales       does a better model get a better loss on the tales? about an hour'
 	@echo 'make fuzz T=60         fuzz each target for T seconds'
@@ -55,7 +55,7 @@ bench-cluster: build
 	@scripts/bench_cluster.sh $(if $(SHORT),--short) $(if $(ROWS),--row $(ROWS))
 
 soak: build
-	@bench/cluster.py --row kills,crowd,syncer-kills,storm
+	@bench/cluster.py --row kills,crowd,syncer-kills,storm,partition,edge
 
 check-aarch64:
 	@scripts/setup bench

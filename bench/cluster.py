@@ -7,6 +7,9 @@ cluster.py [--short] [--row NAME,...] [--keep] [--pelago build/pelago]
   storm        many faults (kill -9, SIGSTOP) at 1 s mean; loss against the run without them, at equal merged tokens
   crowd        32 learners, a fault every 29 s
   syncer-kills kill -9 of the syncer at random moments: nothing announced is lost, no trainer paused
+  partition    half of the learners cut off for 60 s, both ways and one way each: what they did meanwhile is merged after
+               healing, once; the others are not slowed
+  edge         a learner that is online for 10 s in every 60: its offline work is merged
 
 Learners share the cores of one machine, so each is paced: a step takes a fixed time of which the computation is a
 part, and a dead neighbour does not speed the living up. --short takes seconds where the full form takes minutes. Random
@@ -142,6 +145,22 @@ class Cluster:
                 self.process.kill()
                 self.process.wait()
         self.output.close()
+
+    def tell(self, *order):
+        """An order to the proxy of a run with --proxy."""
+        subprocess.run([self.pelago, "chaos", "tell", os.path.join(self.folder, "proxy.sock"), *map(str, order)],
+                       check=True, capture_output=True)
+
+    def counts(self):
+        """Learner number -> (tokens trained, by its own count; of these merged, by the syncer's)."""
+        merged = {one["identity"]: one.get("merged_tokens", 0) for one in (self.status() or {"learners": []})["learners"]}
+        run = read_json(os.path.join(self.folder, "run.json"))
+        found = {}
+        for i, one in enumerate(run["learners"]):
+            line = last_line(os.path.join(self.folder, "log", one["name"] + ".stats"))
+            if line and one["identity"] in merged:
+                found[i + 1] = (line["tokens"], merged[one["identity"]])
+        return found
 
     def trainer_lines(self):
         """The last line each learner's process wrote about its trainer."""
@@ -383,9 +402,121 @@ def check_versions(known, status, lost):
         known[f["fragment"]] = (f["version"], f["digest"])
 
 
+def final_counts(c):
+    """The same after the end, when closing rounds have taken everybody's remainder: name -> (trained, merged)."""
+    run, last = read_json(os.path.join(c.folder, "run.json")), read_json(os.path.join(c.folder, "syncer", "status.json"))
+    merged = {one["identity"]: one.get("merged_tokens", 0) for one in last["learners"]}
+    found = {}
+    for one in run["learners"]:
+        line = last_line(os.path.join(one["folder"], "learner.jsonl"))
+        found[one["name"]] = (line["tokens"], merged.get(one["identity"], 0))
+    return found
+
+
+def mean(values):
+    values = list(values)
+    return sum(values) / len(values)
+
+
+def judge_once(row, c):
+    """Every token trained is in the model, none of them twice."""
+    counts = final_counts(c)
+    missing = max(trained - merged for trained, merged in counts.values())
+    twice = max(merged - trained for trained, merged in counts.values())
+    # Steps that were under way while the closing rounds were taken come to nothing.
+    bar = 8 * STEP_TOKENS
+    emit(row + "-once", {"missing_tokens": round(missing), "twice_tokens": max(0, round(twice))},
+         {"missing_tokens": bar, "twice_tokens": 0}, missing <= bar and twice < 1, learners=len(counts),
+         tokens=round(sum(trained for trained, _ in counts.values())))
+
+
+def cut(c, numbers, way, seconds):
+    """Cuts them off for a while, takes counts before and at its end, and waits until they are merged again."""
+    others = [n for n in c.learners() if n not in numbers]
+    before, t0 = c.counts(), time.monotonic()
+    for n in numbers:
+        c.tell("set", n, *way, "hold", "on")
+    while time.monotonic() < t0 + seconds:
+        c.check()
+        c.learners()
+        time.sleep(0.2)
+    at_end, t1 = c.counts(), time.monotonic()
+    for n in numbers:
+        c.tell("clear", n)
+    healed = time.monotonic()
+    behind = numbers
+    while behind and time.monotonic() < healed + max(30, seconds):
+        time.sleep(0.5)
+        c.check()
+        now = c.counts()
+        behind = [n for n in numbers if n not in now or now[n][1] < at_end[n][0]]
+    after = c.counts()
+    return {"before": before, "at_end": at_end, "after": after, "cut_s": t1 - t0,
+            "others": mean(at_end[n][0] - before[n][0] for n in others) / mean(at_end[n][0] - before[n][0] for n in numbers),
+            "merged_after_s": round(time.monotonic() - healed, 1), "behind": len(behind)}
+
+
+def judge_cut(row, args, numbers, r, **more):
+    """Of what the cut-off learners trained meanwhile: how much is merged; and the pace of the others beside theirs, who hear
+    of nobody and wait for nothing."""
+    offline = sum(r["at_end"][n][0] - r["before"][n][0] for n in numbers)
+    merged_while_cut = sum(r["at_end"][n][1] - r["before"][n][1] for n in numbers)
+    lost = sum(max(0, r["at_end"][n][0] - r["after"][n][1]) for n in numbers)
+    twice = max(r["after"][n][1] - r["after"][n][0] for n in numbers)
+    bar = 0.85 if args.short else 0.97  # seconds on a machine that does other things, too
+    emit(row, {"offline_merged": round(1 - lost / offline, 4), "others_pace": round(r["others"], 3)},
+         {"offline_merged": 1.0, "others_pace": bar},
+         r["behind"] == 0 and lost == 0 and twice < 1 and r["others"] >= bar and merged_while_cut < offline / 2,
+         offline_tokens=round(offline), merged_while_cut=round(merged_while_cut), merged_after_s=r["merged_after_s"],
+         cut_s=round(r["cut_s"], 1), **more)
+
+
+def row_partition(args):
+    """H x step is 2.4 s, so 60 s are 25 versions; the bound is set above them."""
+    learners, seconds = 8, 8 if args.short else 60
+    ways = {"both": [], "out": ["up"], "in": ["down"]}
+    half = random.Random(args.seed).sample(range(1, learners + 1), learners // 2)
+    c = Cluster(args, "partition", *paced(learners, staleness=64, time=f"{30 + 2 * len(ways) * seconds}s"), "--proxy")
+    try:
+        c.wait_all(learners)
+        time.sleep(5)
+        for name, way in ways.items():
+            judge_cut("partition-" + name, args, half, cut(c, half, way, seconds), seed=args.seed)
+        c.finish(60 + 8 * seconds)
+        judge_once("partition", c)
+        judge_trainers(args, "never-waits", c, True)
+    finally:
+        c.stop()
+
+
+def row_edge(args):
+    """One learner is away for 50 s of every 60, three are not."""
+    rounds, online, offline = (2, 8, 16) if args.short else (8, 10, 50)
+    c = Cluster(args, "edge", *paced(4, staleness=64, time=f"{20 + rounds * (online + offline)}s"), "--proxy")
+    try:
+        c.wait_all(4)
+        merged, trained = [], []
+        for _ in range(rounds):
+            before = c.counts()[1]
+            c.tell("set", 1, "hold", "on")
+            time.sleep(offline)
+            c.check()
+            trained.append(c.counts()[1][0] - before[0])
+            c.tell("clear", 1)
+            time.sleep(online)
+            merged.append(c.counts()[1][1] - before[1])
+        c.finish(120)
+        share = min(m / t for m, t in zip(merged, trained))
+        emit("edge", round(share, 4), "1.0 of its offline work within the time online", share >= 1.0, rounds=rounds,
+             online_s=online, offline_s=offline, offline_tokens=sum(trained))
+        judge_once("edge", c)
+    finally:
+        c.stop()
+
+
 ROWS = {"quiet": row_quiet, "kills": row_kills, "storm": row_storm, "crowd": row_crowd,
-        "syncer-kills": row_syncer_kills}
-SHORT = ["quiet", "kills", "syncer-kills"]
+        "syncer-kills": row_syncer_kills, "partition": row_partition, "edge": row_edge}
+SHORT = ["quiet", "kills", "syncer-kills", "partition", "edge"]
 
 
 def main():

@@ -11,7 +11,7 @@
 struct pl_cluster_args {
     struct pl_train_args train;
     const char *algorithm, *up, *down, *apply;
-    uint32_t learners, shards, fragments, period, overlap, quorum;
+    uint32_t learners, shards, fragments, period, overlap, quorum, staleness;
     double outer_lr, outer_momentum;
 };
 

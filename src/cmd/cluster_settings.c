@@ -39,6 +39,7 @@ static void choose_numbers(struct pl_settings *s, const struct pl_cluster_args *
     s->fragments = a->fragments > 0 ? a->fragments : s->fragments;
     s->overlap = a->overlap > 0 ? a->overlap : pl_min32(s->overlap, s->period);
     s->quorum = a->quorum > 0 ? a->quorum : s->quorum;
+    s->staleness_max = a->staleness > 0 ? a->staleness : s->staleness_max;
     s->outer.lr = isnan(a->outer_lr) ? s->outer.lr : (float)a->outer_lr;
     s->outer.mu = isnan(a->outer_momentum) ? s->outer.mu : (float)a->outer_momentum;
 }
@@ -197,6 +198,7 @@ static enum pelago_status check_protocol(const struct pl_cluster_args *a, const 
         {"period", a->period > 0, w->period != s->period},
         {"overlap", a->overlap > 0, w->overlap != s->overlap},
         {"quorum", a->quorum > 0, w->quorum != s->quorum},
+        {"staleness", a->staleness > 0, w->staleness_max != s->staleness_max},
         {"up", a->up != NULL, w->up != s->up},
         {"down", a->down != NULL, w->down != s->down},
         {"apply", a->apply != NULL, w->apply != s->apply},

@@ -77,6 +77,7 @@ static void recall_machine(struct pl_run *r)
         pl_json_parse((struct pl_bytes){text.data, text.len}, "run.json", &root, NULL) == PELAGO_OK) {
         const struct pl_json j = {root, "run.json", &err};
         recall_number(&j, "machine.threads", &r->args.threads);
+        r->args.proxy = r->args.proxy || json_is_true(pl_json_find(&j, "machine.proxy"));
         recall_number(&j, "machine.relaxed", &r->args.relaxed);
         recall_text(&j, "machine.pace", &r->args.pace);
         recall_text(&j, "machine.speed", &r->args.speed);
@@ -177,6 +178,9 @@ static enum pelago_status start_all(struct pl_run *r)
         PL_TRY(wait_for_token(r, PL_ROLE_SHARD, "shard.token"));
     if (pl_run_caught() != 0)
         return PELAGO_OK;
+    PL_TRY(pl_run_proxy_start(r));
+    if (pl_run_caught() != 0)
+        return PELAGO_OK;
     for (uint32_t i = 1; i < r->settings.shards; i++)
         PL_TRY(pl_run_start(r, &r->syncers[i]));
     for (uint32_t i = 0; i < r->settings.learners; i++)
@@ -203,6 +207,7 @@ static void stop_all(struct pl_run *r)
     r->ending = true;
     dismiss(r, true, learners_leave_ns);
     dismiss(r, false, syncers_leave_ns);
+    pl_run_proxy_stop(r);
     pl_child_tell(&r->watcher, SIGKILL);
     pl_run_show(r, r->screen.live);
     r->screen.drawn = 0; /* the last page stays; what is said next stands below it */

@@ -94,6 +94,9 @@ static bool check(struct pl_run_args *a, const struct pl_words *words, int *code
     else if (a->cluster.learners > PL_RUN_LEARNERS_MAX)
         *code = pl_usage_error(pl_run_command, "--learners is %u, expected 1 to %u on one machine",
                                a->cluster.learners, (unsigned)PL_RUN_LEARNERS_MAX);
+    else if (a->proxy && a->cluster.shards > 1)
+        *code = pl_usage_error(pl_run_command, "--proxy stands in front of one syncer, not of %u shards",
+                               a->cluster.shards);
     else
         return check_lists(a, code) && pl_cluster_args_check(&a->cluster, pl_run_command, code);
     return false;
@@ -118,6 +121,8 @@ bool pl_run_args_parse(struct pl_run_args *a, int argc, char **argv, int *exit_c
         {"relaxed", "N", "sync the journal every N records only", PL_OPTION_U32, &a->relaxed, 1, 1000000},
         {"listen", "ADDRESS", "of the syncer (default: 127.0.0.1, any port); others can then join, too",
          PL_OPTION_TEXT, &a->listen, 0, 0},
+        {"proxy", NULL, "learners dial through a pelago chaos proxy, so that chaos can break links",
+         PL_OPTION_FLAG, &a->proxy, 0, 0},
         {"record", "FILE", "the syncer's events, for pelago replay", PL_OPTION_TEXT, &a->record, 0, 0},
         {"checkpoint-every", "TIME", "of each learner (default: 60s)", PL_OPTION_TIME, &a->checkpoint_ns,
          PL_SEC, 0},

@@ -16,7 +16,7 @@ struct pl_run_args {
     const char *out, *config, *pace, *speed, *max_up, *backend, *record, *listen;
     uint32_t threads, relaxed;
     uint64_t checkpoint_ns, stub_ns, time_ns;
-    bool quiet, resume, stats;
+    bool quiet, resume, stats, proxy;
     struct pl_conf conf;
 };
 

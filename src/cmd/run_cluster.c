@@ -227,6 +227,7 @@ static json_t *machine_json(const struct pl_run *r)
     json_t *j = json_object();
     (void)pl_json_put(j, "threads", json_integer(a->threads));
     (void)pl_json_put(j, "relaxed", json_integer(a->relaxed));
+    (void)pl_json_put(j, "proxy", json_boolean(a->proxy));
     (void)pl_json_put(j, "pace", json_string(a->pace != NULL ? a->pace : ""));
     (void)pl_json_put(j, "speed", json_string(a->speed != NULL ? a->speed : ""));
     (void)pl_json_put(j, "max-up", json_string(a->max_up != NULL ? a->max_up : ""));
@@ -243,6 +244,8 @@ void pl_run_write_json(struct pl_run *r)
     (void)pl_json_put(root, "pid", json_integer(getpid()));
     (void)pl_json_put(root, "run", pl_json_bits_value(r->settings.run_id));
     (void)pl_json_put(root, "machine", machine_json(r));
+    if (r->proxy.child.pid > 0)
+        (void)pl_json_put(root, "proxy", json_integer(r->proxy.child.pid));
     (void)pl_json_put(root, "syncers", processes_json(r->syncers, r->settings.shards));
     (void)pl_json_put(root, "learners", processes_json(r->learners, r->settings.learners));
     if (pl_json_print(root, 6, &text) == PELAGO_OK &&
@@ -340,6 +343,7 @@ enum pelago_status pl_run_turn(struct pl_run *r, int ms)
         PL_TRY(tend(r, &r->syncers[i], now));
     for (uint32_t i = 0; i < r->settings.learners; i++)
         PL_TRY(tend(r, &r->learners[i], now));
+    PL_TRY(pl_run_proxy_tend(r, now));
     tend_watcher(r, now);
     if (r->moved)
         pl_run_write_json(r);

@@ -2,6 +2,7 @@
  *
  *   cmd_run.c       from begin to end: folder, processes, evaluation
  *   run_cluster.c   which processes there are; starting, restarting, stopping; run.json
+ *   run_proxy.c     --proxy: a proxy between learners and syncer
  *   run_show.c      the status that comes in, the screen, plain lines
  *   run_report.c    evaluation, sample, report
  *
@@ -16,6 +17,7 @@
 #include "cmd/run_history.h"
 #include "cmd/screen.h"
 #include "host/settings.h"
+#include "net/address.h"
 
 enum { PL_RUN_STATUS_BYTES_MAX = 1 << 20, PL_RUN_WORD_MAX = 32 };
 
@@ -24,7 +26,15 @@ struct pl_run_process {
     char folder[PL_PATH_MAX];
     char stats[PL_PATH_MAX];
     char pace[PL_RUN_ITEM_MAX], speed[PL_RUN_ITEM_MAX], max_up[PL_RUN_ITEM_MAX], shard[PL_RUN_WORD_MAX];
-    uint64_t identity; /* of a learner, once it has one */
+    char address[PL_ADDRESS_MAX]; /* of its port at the proxy */
+    uint64_t identity;            /* of a learner, once it has one */
+};
+
+/* --proxy */
+struct pl_run_proxy {
+    struct pl_child child; /* pelago chaos proxy */
+    char to[PL_ADDRESS_MAX], ports[PL_RUN_WORD_MAX];
+    char state[PL_PATH_MAX], control[PL_PATH_MAX]; /* OUT/proxy.json, OUT/proxy.sock */
 };
 
 struct pl_run {
@@ -38,6 +48,7 @@ struct pl_run {
         stub[PL_RUN_WORD_MAX];
     struct pl_run_process *syncers, *learners; /* [settings.shards], [settings.learners] */
     struct pl_child watcher;                   /* pelago status */
+    struct pl_run_proxy proxy;
     int pipe_in, pipe_out;
     struct pl_buf status; /* a line that is coming in */
     struct pl_cluster_view view;
@@ -67,6 +78,12 @@ bool pl_run_complete(const struct pl_run *r);             /* every syncer left w
 double pl_run_seconds(const struct pl_run *r);
 void pl_run_write_json(struct pl_run *r);
 void pl_run_release(struct pl_run *r);
+
+/* run_proxy.c: all of them do nothing without --proxy. Start comes after the home shard's address is known and before the
+ * learners start. Tend is not OK once the proxy is gone. */
+enum pelago_status pl_run_proxy_start(struct pl_run *r);
+enum pelago_status pl_run_proxy_tend(struct pl_run *r, uint64_t now_ns);
+void pl_run_proxy_stop(struct pl_run *r);
 
 /* run_show.c */
 void pl_run_take_status(struct pl_run *r);                     /* from the pipe */

@@ -290,7 +290,7 @@ enum pelago_status pl_settings_check(const struct pl_settings *s, struct pl_erro
         {"overlap", s->overlap, 1, s->period},
         {"quorum", s->quorum, 1, PL_LEARNERS_MAX},
         {"gamma_ppm", s->gamma_ppm, 0, 1000000},
-        {"staleness_max", s->staleness_max, 0, 1024},
+        {"staleness_max", s->staleness_max, 0, PL_STALENESS_MAX},
         {"apply", s->apply, 0, 2},
         {"mix_ppm", s->mix_ppm, 0, 1000000},
         {"unit_sequences", s->unit_sequences, 1, UINT32_MAX},

@@ -19,6 +19,8 @@ enum pl_algorithm {
     PL_ALGORITHM_DATA_PARALLEL, /* synchronous: gradients of every step */
 };
 
+enum { PL_STALENESS_MAX = 1024 }; /* of the manifest */
+
 struct pl_settings {
     uint64_t run_id;
     char model[32]; /* the preset's name, or "custom"; for people */

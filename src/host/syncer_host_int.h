@@ -130,8 +130,9 @@ struct pl_visitor {
 
 /* What a learner last said about its work on a fragment. */
 struct pl_claim {
-    uint64_t merged_ns;    /* when its work was last merged; 0: not in this life */
-    uint64_t round, steps; /* of its last PUSH */
+    uint64_t merged_ns;                     /* when its work was last merged; 0: not in this life */
+    uint64_t round, steps;                  /* of its last PUSH */
+    uint64_t merging_round, merging_tokens; /* of the last merge it is in; counted once that is published */
 };
 
 /* What the host knows of an identity that the core does not need. */
@@ -142,6 +143,7 @@ struct pl_islander {
     uint64_t heard_ns, bytes_in, bytes_out; /* of frames, without TLS */
     uint64_t loss_micro, step_ns;
     uint64_t joins, greetings;
+    double merged_tokens;     /* its part of the shard's, in this life */
     uint64_t steps, steps_ns; /* claimed by reports, and when */
     uint64_t known_ns;        /* first heard in this life */
     struct pl_claim *claims;  /* [fragment_count] */

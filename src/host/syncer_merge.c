@@ -241,8 +241,12 @@ static bool take_parts(struct merge_job *j, const struct pl_sync_effect *fx)
         }
         *p = (struct pl_push_buf){.verify = NULL};
         struct pl_islander *m = pl_shost_member(h, c->identity);
-        if (m != NULL)
-            m->claims[pl_shost_local(h, j->f->number)].merged_ns = h->last_now_ns;
+        if (m == NULL)
+            continue;
+        struct pl_claim *claim = &m->claims[pl_shost_local(h, j->f->number)];
+        claim->merged_ns = h->last_now_ns;
+        claim->merging_round = j->round;
+        claim->merging_tokens = c->tokens;
     }
     return good;
 }
@@ -329,6 +333,20 @@ void pl_shost_count_tokens(struct pl_syncer_host *h, uint64_t tokens, uint64_t v
     h->value_tokens_lo = (uint64_t)sum;
 }
 
+/* Whose work the version is made of. */
+static void count_contributors(struct pl_syncer_host *h, const struct pl_shard_fragment *f)
+{
+    double share = (double)f->count / (double)h->layout.tensors.params;
+    for (uint32_t i = 0; i < h->options.learners_max; i++) {
+        struct pl_islander *m = &h->members[i];
+        struct pl_claim *claim = m->identity != 0 ? &m->claims[pl_shost_local(h, f->number)] : NULL;
+        if (claim == NULL || claim->merging_round != f->staged.round)
+            continue;
+        m->merged_tokens += (double)claim->merging_tokens * share;
+        claim->merging_round = 0;
+    }
+}
+
 void pl_shost_publish(struct pl_syncer_host *h, const struct pl_sync_effect *fx)
 {
     struct pl_shard_fragment *f = pl_shost_fragment(h, fx->u.publish.fragment);
@@ -339,6 +357,7 @@ void pl_shost_publish(struct pl_syncer_host *h, const struct pl_sync_effect *fx)
     f->version++;
     pl_shost_set_ring(h, f, f->version, g->update);
     pl_shost_count_tokens(h, g->tokens, f->count);
+    count_contributors(h, f);
     g->values = NULL;
     g->update = NULL;
     pl_staged_release(h, f);

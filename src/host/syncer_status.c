@@ -210,6 +210,7 @@ static json_t *learner(const struct pl_learner_view *v, const struct pl_islander
     put_count(o, good, "bytes_up", m->bytes_in);
     put_count(o, good, "bytes_down", m->bytes_out);
     put_real(o, good, "silent_s", seconds(pl_sub_sat(pl_clock_ns(), m->heard_ns)));
+    put_real(o, good, "merged_tokens", m->merged_tokens);
     put_count(o, good, "joins", m->joins);
     put_count(o, good, "refused", m->refused);
     return o;

@@ -370,6 +370,27 @@ def hopeless():
                 f"127.0.0.1:{taken.getsockname()[1]}")
 
 
+def broken_links():
+    """Learners behind a proxy: chaos cuts and resets their links; without the proxy there is no run; --resume has one again."""
+    out = temp / "links"
+    (temp / "links.plan").write_text("at 0s partition learner 1 for 2s\nat 1s reset link learner 2\n")
+    refused("--proxy stands in front of one syncer", "run", "--out", out, *TINY, "--proxy", "--shards", 2, code=2)
+    p = Process("run", "--out", out, *TINY, "--learners", 2, "--tokens", "300k", "--threads", 1, "--pace", "20ms", "--proxy")
+    until(lambda: (status_or_none(out) or {"alive": 0})["alive"] == 2, "two learners", p.popen)
+    links = json.loads((out / "proxy.json").read_text())["links"]
+    assert [(out / f"learner-{i}" / "address").read_text() for i in (1, 2)] == [link["listen"] for link in links]
+    run("chaos", out, "--plan", temp / "links.plan", "--quiet")
+    done = [json.loads(line) for line in (out / "chaos.jsonl").read_text().splitlines()]
+    assert all(line["ok"] for line in done), done
+    assert {"partition", "heal", "reset"} <= {line["action"] for line in done}, done
+    until(lambda: (status_or_none(out) or {"alive": 0})["alive"] == 2, "both to come back", p.popen)
+    os.kill(json.loads((out / "run.json").read_text())["proxy"], signal.SIGKILL)
+    assert p.popen.wait(PATIENCE) == 1 and "the proxy was killed" in p.said(), p.said()
+    p = Process("run", "--out", out, "--resume", "--quiet")
+    assert p.popen.wait(PATIENCE) == 0 and "validation: loss" in p.said(), p.said()
+    assert not (out / "proxy.sock").exists()
+
+
 def shards():
     """Two processes share the model; the report's model is put together from both."""
     out = temp / "shards"
@@ -403,7 +424,7 @@ def live_screen():
 with tempfile.TemporaryDirectory() as name:
     temp = Path(name)
     parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, mirror, full_disk, whole_run, parent_dies,
-             hopeless, shards, live_screen]
+             hopeless, broken_links, shards, live_screen]
     try:
         for part in parts:
             if not sys.argv[2:] or part.__name__ in sys.argv[2:]:
