@@ -137,6 +137,7 @@ static enum pelago_status enrol(struct liar *l, const char *text, struct pl_cred
     struct pl_buf answer;
     const struct pl_question q = {.what = PL_ASK_SETTINGS};
     l->run.alloc = pl_alloc_system();
+    *own = (struct pl_credentials){.role = PL_ROLE_NONE};
     PL_TRY(pl_token_parse(text, token, err));
     PL_TRY(pl_door_enrol(&l->run.alloc, token, PL_ROLE_LEARNER, 0, 10 * PL_SEC, own, NULL, err));
     pl_buf_init(&answer, &l->run.alloc, PL_JSON_BYTES_MAX);

@@ -9,9 +9,9 @@
 #include "base/fmt.h"
 #include "base/pool.h"
 #include "cmd/cluster_home.h"
-#include "cmd/cluster_join.h"
 #include "cmd/options.h"
 #include "cmd/text.h"
+#include "host/join.h"
 #include "host/learner_host.h"
 #include "host/reduce_learner.h"
 #include "model/engine.h"
@@ -81,6 +81,21 @@ static enum pelago_status choose_folder(struct learner *l)
         pl_token_print(&token, l->token);
     }
     return l->dir != NULL ? PELAGO_OK : default_folder(l, &token);
+}
+
+/* What the run is decides which kind of learner this becomes. */
+static enum pelago_status join(struct learner *l)
+{
+    struct pl_join j = {.alloc = &l->alloc,
+                        .folder = l->folder,
+                        .token = l->token[0] != '\0' ? l->token : NULL,
+                        .role = PL_ROLE_LEARNER,
+                        .patience_ns = l->patience_ns,
+                        .log = pl_log_line};
+    enum pelago_status st = pl_join_folder(&j, &l->err);
+    l->settings = j.settings;
+    memset(&j.own, 0, sizeof j.own);
+    return st;
 }
 
 /* ---- two kinds of learners behind one face ---- */
@@ -329,10 +344,8 @@ int pl_cmd_learner(int argc, char **argv)
         if (l.nice > 0 && nice((int)l.nice) == -1 && errno != 0)
             pl_log_line(NULL, "learner.nice the system did not allow it; going on");
         enum pelago_status st = choose_folder(&l);
-        const struct pl_join j = {l.folder, l.token[0] != '\0' ? l.token : NULL, PL_ROLE_LEARNER, 0,
-                                  l.patience_ns};
         if (st == PELAGO_OK)
-            st = pl_join(&j, &l.settings, &l.err);
+            st = join(&l);
         if (st != PELAGO_OK)
             code = st == PELAGO_INVALID ? pl_refusal(command, &l.err) : pl_failure(command, &l.err);
         else

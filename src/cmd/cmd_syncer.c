@@ -10,10 +10,10 @@
 #include "base/num.h"
 #include "cmd/cluster_args.h"
 #include "cmd/cluster_home.h"
-#include "cmd/cluster_join.h"
 #include "cmd/cluster_save.h"
 #include "cmd/text.h"
 #include "host/home.h"
+#include "host/join.h"
 #include "host/reduce_host.h"
 #include "host/syncer_host.h"
 #include "os/clock.h"
@@ -181,8 +181,17 @@ static enum pelago_status make_shard(struct syncer *s)
                        "--shard %u needs --join TOKEN, which pelago invite FOLDER --role shard makes",
                        s->shard);
     PL_TRY(pl_token_given(s->join, token, &s->err));
-    const struct pl_join j = {s->dir, token, PL_ROLE_SHARD, s->shard, join_patience_ns};
-    return pl_join(&j, &s->settings, &s->err);
+    struct pl_join j = {.alloc = &s->alloc,
+                        .folder = s->dir,
+                        .token = token,
+                        .role = PL_ROLE_SHARD,
+                        .shard = s->shard,
+                        .patience_ns = join_patience_ns,
+                        .log = pl_log_line};
+    enum pelago_status st = pl_join_folder(&j, &s->err);
+    s->settings = j.settings;
+    memset(&j.own, 0, sizeof j.own);
+    return st;
 }
 
 static enum pelago_status load_settings(struct syncer *s)

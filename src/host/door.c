@@ -207,8 +207,10 @@ enum pelago_status pl_door_enrol(const struct pl_alloc *alloc, const struct pl_t
                                  enum pl_role role, uint32_t shard, uint64_t patience_ns,
                                  struct pl_credentials *own, int64_t *skew_s, struct pl_error *err)
 {
-    *own = (struct pl_credentials){.role = PL_ROLE_NONE};
-    PL_TRY(pl_pki_new_key(own, err));
+    if (own->key_len == 0 || own->role != PL_ROLE_NONE) {
+        *own = (struct pl_credentials){.role = PL_ROLE_NONE};
+        PL_TRY(pl_pki_new_key(own, err));
+    }
     memcpy(own->fingerprint, token->fingerprint, sizeof own->fingerprint);
     struct pl_msg_enrol ask = {.token = token->number,
                                .secret = {token->secret, sizeof token->secret},

@@ -34,7 +34,8 @@ enum pelago_status pl_door_ask(const struct pl_alloc *alloc, const char *address
                                uint64_t patience_ns, struct pl_buf *out, struct pl_error *err);
 
 /* Makes an identity by token: *own gets key, certificate, authority. The sentence of a refusal says whether the token is
- * wrong, used, or expired. shard: of a PL_ROLE_SHARD. skew_s (may be NULL): how far our clock is ahead of the syncer's. */
+ * wrong, used, or expired. own: zero, or as an attempt left it whose answer was lost: the same key then gets the same
+ * identity, and the token is not used twice. shard: of a PL_ROLE_SHARD. skew_s (may be NULL): how far our clock is ahead of the syncer's. */
 enum pelago_status pl_door_enrol(const struct pl_alloc *alloc, const struct pl_token *token,
                                  enum pl_role role, uint32_t shard, uint64_t patience_ns,
                                  struct pl_credentials *own, int64_t *skew_s, struct pl_error *err);

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/fmt.h"
+#include "base/hash.h"
 #include "os/clock.h"
 #include "train/files.h"
 #include "train/json.h"
@@ -19,12 +20,22 @@ struct failures {
     uint32_t count;
 };
 
+/* Who was let in lately: an answer may be lost on its way, and the token is not to be used up by that. A request is signed
+ * with its key and always the same bytes (Ed25519). */
+struct entrant {
+    uint64_t token, request; /* request: its hash */
+    struct pl_grant grant;
+};
+enum { ENTRANTS_MAX = 1024 };
+
 struct pl_door_keeper {
     struct pl_door_options o;
     struct pl_credentials ca;
     char shard_address[PL_SHARDS_MAX][PL_ADDRESS_MAX];
     struct pl_invitations list;
     struct failures failures[PL_DOOR_ADDRESSES_MAX];
+    struct entrant entrants[ENTRANTS_MAX]; /* a ring */
+    uint32_t entrant_next;
     struct pl_door_view view;
 };
 
@@ -186,10 +197,50 @@ static bool failed_try(struct pl_door_keeper *d, const struct caller *c, const c
     return refuse(d, c, PL_REASON_DENIED, why);
 }
 
+/* What it was given before; NULL: nothing. Whoever has the request of another gains nothing by it but a certificate for a
+ * key that is not his. */
+static const struct pl_grant *granted(const struct pl_door_keeper *d, const struct pl_msg_enrol *e)
+{
+    uint64_t request = pl_hash64(e->request.data, e->request.len, 0);
+    for (uint32_t i = 0; i < ENTRANTS_MAX; i++)
+        if (d->entrants[i].token == e->token && d->entrants[i].request == request)
+            return &d->entrants[i].grant;
+    return NULL;
+}
+
+static void remember(struct pl_door_keeper *d, const struct pl_msg_enrol *e, const struct pl_grant *grant)
+{
+    d->entrants[d->entrant_next] =
+        (struct entrant){e->token, pl_hash64(e->request.data, e->request.len, 0), *grant};
+    d->entrant_next = (d->entrant_next + 1) % ENTRANTS_MAX;
+}
+
+/* A new identity, written down before it is told. */
+static bool admit(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_enrol *e,
+                  struct pl_invitation *inv)
+{
+    struct pl_grant grant = {.role = inv->role, .shard = e->shard, .seconds = d->o.certificate_s};
+    struct pl_error err;
+    grant.identity = pl_invitations_use(&d->list, inv);
+    if (save(d, &err) != PELAGO_OK) {
+        log_line(d, "door.failed: %s", err.text);
+        return refuse(
+            d, c, PL_REASON_FULL,
+            "the syncer cannot write down a new identity now: its disk is full or failing; try later");
+    }
+    remember(d, e, &grant);
+    d->view.enrolled++;
+    log_line(d, "door.enrolled address=%s identity=%lu role=%u token=%lu", c->peer->address, grant.identity,
+             (unsigned)grant.role, e->token);
+    return give(d, c, e, &grant);
+}
+
 static bool enrol(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_enrol *e)
 {
     char host[PL_ADDRESS_MAX];
-    struct pl_error err;
+    const struct pl_grant *before = granted(d, e);
+    if (before != NULL)
+        return give(d, c, e, before);
     host_of(c->peer->address, host);
     if (too_often(d, host, c->now_ns))
         return refuse(d, c, PL_REASON_DENIED,
@@ -208,18 +259,7 @@ static bool enrol(struct pl_door_keeper *d, const struct caller *c, const struct
     if (e->role == PL_ROLE_SHARD && (e->shard == 0 || e->shard >= d->o.shards))
         return refuse(d, c, PL_REASON_BAD_MESSAGE,
                       "there is no such shard in this run; shard 0 is the one you asked");
-    struct pl_grant grant = {.role = inv->role, .shard = e->shard, .seconds = d->o.certificate_s};
-    grant.identity = pl_invitations_use(&d->list, inv);
-    if (save(d, &err) != PELAGO_OK) {
-        log_line(d, "door.failed: %s", err.text);
-        return refuse(
-            d, c, PL_REASON_FULL,
-            "the syncer cannot write down a new identity now: its disk is full or failing; try later");
-    }
-    d->view.enrolled++;
-    log_line(d, "door.enrolled address=%s identity=%lu role=%u token=%lu", c->peer->address, grant.identity,
-             (unsigned)grant.role, e->token);
-    return give(d, c, e, &grant);
+    return admit(d, c, e, inv);
 }
 
 /* ---- questions ---- */

@@ -2,24 +2,17 @@
  * settings, data, a trainer. Everything that can be wrong is said here, in one sentence.
  *
  * The run's settings never change, so what the folder has is not asked for again: a learner that comes back
- * starts to train before it has reached anybody.
+ * starts to train before it has reached anybody. host/join.c does that part.
  */
 #include "host/learner_host_int.h"
 
 #include "base/check.h"
-#include "base/hash.h"
-#include "host/door.h"
+#include "host/join.h"
 #include "os/clock.h"
 #include "wire/chunk.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-#define PATIENCE_NS (60 * PL_SEC) /* for a syncer that is about to start, or starts again */
-#define TRY_NS (10 * PL_SEC)      /* of one attempt */
-enum { PAUSE_MS = 200 };
 
 /* ---- the folder and who we are ---- */
 
@@ -34,143 +27,24 @@ static enum pelago_status open_folder(struct pl_learner_host *h, struct pl_error
     return pl_posix_dir_open(&h->disk, &h->alloc, path, PL_POSIX_DIR_EXISTING, err);
 }
 
-static void pause_ms(unsigned ms)
+/* Who we are and what the run is. */
+static enum pelago_status join(struct pl_learner_host *h, struct pl_error *err)
 {
-    struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
-    (void)nanosleep(&t, NULL);
-}
-
-/* Whether another attempt makes sense; waits a little if so, and says once why. */
-static bool again(struct pl_learner_host *h, enum pelago_status st, const struct pl_error *err,
-                  uint64_t begin_ns, uint32_t *tries)
-{
-    if (st != PELAGO_UNREACHABLE || pl_clock_ns() - begin_ns > PATIENCE_NS)
-        return false;
-    if ((*tries)++ == 0)
-        pl_lhost_log(h, "%s; trying for a minute", err->text);
-    pause_ms(PAUSE_MS);
-    return true;
-}
-
-static enum pelago_status save_address(struct pl_learner_host *h, struct pl_error *err)
-{
-    return pl_home_write(h->dir, "address", (struct pl_bytes){h->address, strlen(h->address)}, false, err);
-}
-
-static enum pelago_status enrol(struct pl_learner_host *h, const struct pl_token *token, struct pl_error *err)
-{
-    uint64_t begin = pl_clock_ns();
-    uint32_t tries = 0;
-    int64_t skew_s = 0;
-    enum pelago_status st;
-    do
-        st = pl_door_enrol(&h->alloc, token, PL_ROLE_LEARNER, 0, TRY_NS, &h->own, &skew_s, err);
-    while (st != PELAGO_OK && again(h, st, err, begin, &tries));
-    if (st != PELAGO_OK)
-        return st;
-    PL_TRY(pl_home_save_credentials(h->dir, "credentials", &h->own, err));
-    PL_TRY(save_address(h, err));
-    pl_lhost_log(h, "enrolled as learner %lu", h->own.identity);
-    if (llabs((long long)skew_s) > 60)
-        pl_lhost_log(h, "this machine's clock is %lu seconds %s the syncer's; it does not matter here",
-                     (uint64_t)llabs((long long)skew_s), skew_s > 0 ? "ahead of" : "behind");
-    return PELAGO_OK;
-}
-
-static enum pelago_status read_address(struct pl_learner_host *h, struct pl_error *err)
-{
-    struct pl_buf text;
-    pl_buf_init(&text, &h->alloc, sizeof h->address - 1);
-    enum pelago_status st = pl_home_read(h->dir, "address", &text, err);
-    if (st == PELAGO_OK) {
-        memcpy(h->address, text.data, text.len);
-        h->address[text.len] = '\0';
-        h->address[strcspn(h->address, "\r\n")] = '\0';
-    }
-    pl_buf_release(&text);
-    if (st == PELAGO_NOTFOUND)
-        return pl_fail(err, st, "%s does not say where the syncer is: start once with --join TOKEN",
-                       h->folder);
+    struct pl_join j = {.alloc = &h->alloc,
+                        .dir = h->dir,
+                        .folder = h->folder,
+                        .token = h->o.token,
+                        .role = PL_ROLE_LEARNER,
+                        .log = h->o.log,
+                        .user = h->o.user};
+    enum pelago_status st = pl_join(&j, err);
+    if (st == PELAGO_OK && h->o.stub_step_ns == 0) /* which needs no text */
+        st = pl_join_tokenizer(&j, &h->tokenizer, err);
+    h->own = j.own;
+    h->settings = j.settings;
+    memcpy(h->address, j.address, sizeof h->address);
+    memset(&j.own, 0, sizeof j.own);
     return st;
-}
-
-/* Credentials of the folder, or new ones by token. */
-static enum pelago_status become_somebody(struct pl_learner_host *h, struct pl_error *err)
-{
-    struct pl_token token;
-    if (h->o.token != NULL) {
-        PL_TRY(pl_token_parse(h->o.token, &token, err));
-        size_t len = strlen(token.address);
-        pl_assert(len < sizeof h->address);
-        memcpy(h->address, token.address, len + 1);
-    }
-    enum pelago_status st = pl_home_load_credentials(h->dir, "credentials", &h->alloc, &h->own, err);
-    if (st == PELAGO_NOTFOUND && h->o.token == NULL)
-        return pl_fail(err, st,
-                       "%s holds no learner yet: --join TOKEN makes one (pelago invite prints a token)",
-                       h->folder);
-    if (st == PELAGO_NOTFOUND)
-        return enrol(h, &token, err);
-    if (st != PELAGO_OK)
-        return st;
-    if (h->own.role != PL_ROLE_LEARNER)
-        return pl_fail(err, PELAGO_INVALID, "%s belongs to a syncer or an operator, not to a learner",
-                       h->folder);
-    if (h->o.token == NULL)
-        return read_address(h, err);
-    if (memcmp(token.fingerprint, h->own.fingerprint, sizeof token.fingerprint) != 0)
-        return pl_fail(err, PELAGO_INVALID,
-                       "%s belongs to a learner of another run than the token's: choose another folder",
-                       h->folder);
-    return save_address(h, err); /* it may have moved; the token is not used up */
-}
-
-/* ---- settings and tokenizer ---- */
-
-static enum pelago_status ask(struct pl_learner_host *h, enum pl_ask what, struct pl_buf *out,
-                              struct pl_error *err)
-{
-    const struct pl_question q = {.what = what};
-    uint64_t begin = pl_clock_ns();
-    uint32_t tries = 0;
-    enum pelago_status st;
-    do {
-        out->len = 0;
-        st = pl_door_ask(&h->alloc, h->address, &h->own, &q, TRY_NS, out, err);
-    } while (st != PELAGO_OK && again(h, st, err, begin, &tries));
-    return st;
-}
-
-static enum pelago_status get_settings(struct pl_learner_host *h, struct pl_error *err)
-{
-    struct pl_buf text;
-    enum pelago_status st = pl_home_load_settings(h->dir, &h->alloc, &h->settings, NULL, err);
-    if (st != PELAGO_NOTFOUND)
-        return st;
-    pl_buf_init(&text, &h->alloc, PL_CHUNK_BYTES_MAX);
-    st = ask(h, PL_ASK_SETTINGS, &text, err);
-    if (st == PELAGO_OK)
-        st = pl_settings_parse((const char *)text.data, text.len, &h->settings, err);
-    if (st == PELAGO_OK)
-        st = pl_home_write(h->dir, "settings.json", (struct pl_bytes){text.data, text.len}, false, err);
-    pl_buf_release(&text);
-    return st;
-}
-
-static enum pelago_status get_tokenizer(struct pl_learner_host *h, struct pl_error *err)
-{
-    if (h->settings.tokenizer_digest == 0)
-        return PELAGO_OK;
-    enum pelago_status st = pl_home_read(h->dir, "tokenizer.json", &h->tokenizer, err);
-    if (st == PELAGO_OK && pl_hash64(h->tokenizer.data, h->tokenizer.len, 0) == h->settings.tokenizer_digest)
-        return PELAGO_OK;
-    if (st != PELAGO_OK && st != PELAGO_NOTFOUND)
-        return st;
-    PL_TRY(ask(h, PL_ASK_TOKENIZER, &h->tokenizer, err));
-    if (pl_hash64(h->tokenizer.data, h->tokenizer.len, 0) != h->settings.tokenizer_digest)
-        return pl_fail(err, PELAGO_CORRUPT, "the syncer's tokenizer is not the one its settings name");
-    return pl_home_write(h->dir, "tokenizer.json", (struct pl_bytes){h->tokenizer.data, h->tokenizer.len},
-                         false, err);
 }
 
 /* ---- data and trainer ---- */
@@ -384,19 +258,16 @@ enum pelago_status pl_lhost_prepare(struct pl_learner_host *h, struct pl_error *
     pl_work_queue_init(&h->decoding, h->o.loop);
     pl_work_queue_init(&h->disking, h->o.loop);
     PL_TRY(open_folder(h, err));
-    PL_TRY(become_somebody(h, err));
-    PL_TRY(get_settings(h, err));
+    PL_TRY(join(h, err));
     PL_TRY(check_settings(h, err));
     PL_TRY(pl_layout_init(&h->layout, &h->alloc, &h->settings, err));
     PL_TRY(pl_layout_manifest(&h->layout, &h->settings, &h->manifest, err));
     h->step_tokens = pl_trainer_options_tokens(&h->settings.trainer);
     h->own_sequence = pl_ltrainer_own_range(h->own.identity, h->settings.trainer.seq);
-    if (h->o.stub_step_ns > 0) {
+    if (h->o.stub_step_ns > 0)
         PL_TRY(build_stub(h, err));
-    } else {
-        PL_TRY(get_tokenizer(h, err));
+    else
         PL_TRY(build_trainer(h, err));
-    }
     PL_TRY(build_fragments(h, err));
     PL_TRY(build_core(h, err));
     PL_TRY(build_links(h, err));

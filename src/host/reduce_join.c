@@ -4,77 +4,13 @@
 #include "base/check.h"
 #include "base/fmt.h"
 #include "base/hash.h"
-#include "host/door.h"
+#include "host/join.h"
 #include "os/clock.h"
 
 #include <string.h>
 
-#define PATIENCE_NS (60 * PL_SEC)
 #define TRY_NS (10 * PL_SEC) /* of one attempt */
-enum { PAUSE_MS = 200, RENEW_BELOW_S = 12 * 3600 };
-
-static bool again(enum pelago_status st, uint64_t begin_ns)
-{
-    if (st != PELAGO_UNREACHABLE || pl_clock_ns() - begin_ns > PATIENCE_NS)
-        return false;
-    uv_sleep(PAUSE_MS);
-    return true;
-}
-
-/* ---- who we are ---- */
-
-static enum pelago_status read_address(struct pl_reduce_kit *k, const char *folder, struct pl_error *err)
-{
-    struct pl_buf text;
-    pl_buf_init(&text, &k->alloc, sizeof k->address - 1);
-    enum pelago_status st = pl_home_read(k->dir, "address", &text, err);
-    if (st == PELAGO_OK) {
-        memcpy(k->address, text.data, text.len);
-        k->address[text.len] = '\0';
-        k->address[strcspn(k->address, "\r\n")] = '\0';
-    }
-    pl_buf_release(&text);
-    if (st == PELAGO_NOTFOUND)
-        return pl_fail(err, st, "%s does not say where the syncer is: start once with --join TOKEN", folder);
-    return st;
-}
-
-static enum pelago_status enrol(struct pl_reduce_kit *k, const struct pl_token *token, struct pl_error *err)
-{
-    uint64_t begin = pl_clock_ns();
-    enum pelago_status st;
-    do
-        st = pl_door_enrol(&k->alloc, token, PL_ROLE_LEARNER, 0, TRY_NS, &k->own, NULL, err);
-    while (st != PELAGO_OK && again(st, begin));
-    if (st != PELAGO_OK)
-        return st;
-    return pl_home_save_credentials(k->dir, "credentials", &k->own, err);
-}
-
-/* Credentials of the folder, or new ones by token. A token's address replaces the one that is known. */
-static enum pelago_status become_somebody(struct pl_reduce_kit *k, const struct pl_learner_host_options *o,
-                                          struct pl_error *err)
-{
-    struct pl_token token;
-    enum pelago_status st = pl_home_load_credentials(k->dir, "credentials", &k->alloc, &k->own, err);
-    if (st == PELAGO_NOTFOUND && o->token == NULL)
-        return pl_fail(err, st,
-                       "%s holds no learner yet: --join TOKEN makes one (pelago invite prints a token)",
-                       o->folder);
-    if (st != PELAGO_OK && st != PELAGO_NOTFOUND)
-        return st;
-    if (o->token == NULL)
-        return read_address(k, o->folder, err);
-    PL_TRY(pl_token_parse(o->token, &token, err));
-    if (st == PELAGO_NOTFOUND)
-        PL_TRY(enrol(k, &token, err));
-    if (memcmp(token.fingerprint, k->own.fingerprint, sizeof token.fingerprint) != 0)
-        return pl_fail(err, PELAGO_INVALID,
-                       "%s belongs to a learner of another run than the token's: choose another folder",
-                       o->folder);
-    (void)pl_fmt(k->address, sizeof k->address, "%s", token.address);
-    return pl_home_write(k->dir, "address", (struct pl_bytes){k->address, strlen(k->address)}, false, err);
-}
+enum { RENEW_BELOW_S = 12 * 3600 };
 
 /* A certificate that ends soon is renewed while it can be; a run shorter than a certificate's life needs no more. */
 static void renew(struct pl_reduce_kit *k)
@@ -88,51 +24,25 @@ static void renew(struct pl_reduce_kit *k)
     (void)pl_home_save_credentials(k->dir, "credentials", &own, &err);
 }
 
-/* ---- settings and tokenizer ---- */
-
-static enum pelago_status ask(struct pl_reduce_kit *k, enum pl_ask what, struct pl_buf *out,
-                              struct pl_error *err)
+static enum pelago_status join(struct pl_reduce_kit *k, const struct pl_learner_host_options *o,
+                               struct pl_error *err)
 {
-    const struct pl_question q = {.what = what};
-    uint64_t begin = pl_clock_ns();
-    enum pelago_status st;
-    do {
-        out->len = 0;
-        st = pl_door_ask(&k->alloc, k->address, &k->own, &q, TRY_NS, out, err);
-    } while (st != PELAGO_OK && again(st, begin));
-    return st;
-}
-
-static enum pelago_status get_settings(struct pl_reduce_kit *k, struct pl_error *err)
-{
-    struct pl_buf text;
-    enum pelago_status st = pl_home_load_settings(k->dir, &k->alloc, &k->settings, &k->settings_digest, err);
-    if (st != PELAGO_NOTFOUND)
-        return st;
-    pl_buf_init(&text, &k->alloc, PL_CHUNK_BYTES_MAX);
-    st = ask(k, PL_ASK_SETTINGS, &text, err);
+    struct pl_join j = {.alloc = &k->alloc,
+                        .dir = k->dir,
+                        .folder = o->folder,
+                        .token = o->token,
+                        .role = PL_ROLE_LEARNER,
+                        .log = o->log,
+                        .user = o->user};
+    enum pelago_status st = pl_join(&j, err);
     if (st == PELAGO_OK)
-        st = pl_home_write(k->dir, "settings.json", (struct pl_bytes){text.data, text.len}, false, err);
-    pl_buf_release(&text);
-    PL_TRY(st);
-    return pl_home_load_settings(k->dir, &k->alloc, &k->settings, &k->settings_digest, err);
-}
-
-static enum pelago_status get_tokenizer(struct pl_reduce_kit *k, struct pl_error *err)
-{
-    uint64_t digest = k->settings.tokenizer_digest;
-    if (digest == 0)
-        return PELAGO_OK;
-    enum pelago_status st = pl_home_read(k->dir, "tokenizer.json", &k->tokenizer, err);
-    if (st == PELAGO_OK && pl_hash64(k->tokenizer.data, k->tokenizer.len, 0) == digest)
-        return PELAGO_OK;
-    if (st != PELAGO_OK && st != PELAGO_NOTFOUND)
-        return st;
-    PL_TRY(ask(k, PL_ASK_TOKENIZER, &k->tokenizer, err));
-    if (pl_hash64(k->tokenizer.data, k->tokenizer.len, 0) != digest)
-        return pl_fail(err, PELAGO_CORRUPT, "the syncer's tokenizer is not the one its settings name");
-    return pl_home_write(k->dir, "tokenizer.json", (struct pl_bytes){k->tokenizer.data, k->tokenizer.len},
-                         false, err);
+        st = pl_join_tokenizer(&j, &k->tokenizer, err);
+    k->own = j.own;
+    k->settings = j.settings;
+    k->settings_digest = j.settings_digest;
+    memcpy(k->address, j.address, sizeof k->address);
+    memset(&j.own, 0, sizeof j.own);
+    return st;
 }
 
 /* ---- data and trainer ---- */
@@ -168,11 +78,9 @@ enum pelago_status pl_reduce_join(struct pl_reduce_kit *k, const struct pl_learn
     pl_buf_init(&k->tokenizer, &k->alloc, PL_TOKENIZER_BYTES_MAX);
     PL_TRY(pl_posix_dir_open(&k->dir, &k->alloc, o->folder, PL_POSIX_DIR_CREATE, err));
     PL_TRY(pl_posix_dir_lock(k->dir, o->folder, err));
-    PL_TRY(become_somebody(k, o, err));
+    PL_TRY(join(k, o, err));
     renew(k);
-    PL_TRY(get_settings(k, err));
     PL_TRY(pl_reduce_plan_init(&k->plan, &k->alloc, &k->settings, err));
-    PL_TRY(get_tokenizer(k, err));
     PL_TRY(open_data(k, o, err));
     struct pl_trainer_options options = k->settings.trainer;
     options.backend = o->backend;

@@ -244,7 +244,7 @@ static void prepare_shard(struct run_rig *r)
 {
     struct pl_posix_dir *dir;
     struct pl_token token;
-    struct pl_credentials own;
+    struct pl_credentials own = {.role = PL_ROLE_NONE};
     struct pl_buf text;
     struct pl_error err = {PELAGO_OK, ""};
     pl_buf_init(&text, &r->alloc, 1 << 20);

@@ -98,6 +98,27 @@ static void a_token_makes_as_many_identities_as_it_says(void **state)
     syncer_rig_release(&rig);
 }
 
+/* The answer was lost on its way: the same key is the same identity, and nobody else's use is spent. */
+static void an_attempt_may_be_repeated(void **state)
+{
+    (void)state;
+    struct visit v = {.role = PL_ROLE_LEARNER}, other = {.role = PL_ROLE_LEARNER};
+    open_rig();
+    invite(PL_ROLE_LEARNER, 1, 0, &v.token);
+    other.token = v.token;
+    for (unsigned i = 0; i < 3; i++) {
+        syncer_rig_beside(&rig, do_enrol, &v);
+        assert_int_equal(v.status, PELAGO_OK);
+        assert_int_equal(v.own.identity, 1);
+        v.own.role = PL_ROLE_NONE; /* as if it had not heard */
+        v.role = PL_ROLE_OPERATOR; /* nor does it become somebody else by that */
+    }
+    syncer_rig_beside(&rig, do_enrol, &other);
+    expect_refusal(&other, "used up");
+    assert_int_equal(syncer_rig_count(&rig, "door.identities"), 1);
+    syncer_rig_release(&rig);
+}
+
 /* Identities and uses are counted on disk: a restart gives none twice. */
 static void uses_and_identities_survive_a_restart(void **state)
 {
@@ -404,6 +425,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_token_makes_as_many_identities_as_it_says),
+        cmocka_unit_test(an_attempt_may_be_repeated),
         cmocka_unit_test(uses_and_identities_survive_a_restart),
         cmocka_unit_test(wrong_expired_and_foreign_tokens_each_have_their_sentence),
         cmocka_unit_test(who_guesses_is_slowed_down),

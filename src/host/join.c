@@ -1,0 +1,204 @@
+/* host/join.c - see join.h. */
+#include "host/join.h"
+
+#include "base/fmt.h"
+#include "base/hash.h"
+#include "base/num.h"
+#include "os/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PATIENCE_NS (60 * PL_SEC)
+#define TRY_NS (10 * PL_SEC) /* of one attempt */
+enum { BUSY_TIMES = 10, PAUSE_MS = 200, PAUSE_MS_MAX = 5000, SKEW_S = 60 };
+
+static void say(const struct pl_join *j, const char *format, ...)
+{
+    char line[2 * PL_TEXT_MAX];
+    va_list args;
+    va_start(args, format);
+    (void)pl_vfmt(line, sizeof line, format, args);
+    va_end(args);
+    if (j->log != NULL)
+        j->log(j->user, line);
+}
+
+/* ---- trying again ---- */
+
+struct attempts {
+    uint64_t begin_ns;
+    uint32_t count;
+};
+
+/* Twice as long each time, and up to half of it less, so that those who were turned away together do not return together. */
+static void pause_before(uint32_t attempt)
+{
+    uint32_t random;
+    uint64_t ms = pl_min64((uint64_t)PAUSE_MS << pl_min32(attempt, 16), PAUSE_MS_MAX);
+    pl_random(&random, sizeof random);
+    uv_sleep((unsigned)(ms - random % (ms / 2)));
+}
+
+/* Whether another attempt makes sense; if so, after a pause. Where a connection was taken and broken off (IO) somebody is
+ * there who has no time for us now. */
+static bool again(const struct pl_join *j, struct attempts *a, enum pelago_status st,
+                  const struct pl_error *err)
+{
+    uint64_t patience_ns = j->patience_ns != 0 ? j->patience_ns : PATIENCE_NS;
+    uint64_t allowed_ns = st == PELAGO_IO            ? BUSY_TIMES * patience_ns
+                          : st == PELAGO_UNREACHABLE ? patience_ns
+                                                     : 0;
+    if (pl_clock_ns() - a->begin_ns >= allowed_ns)
+        return false;
+    if (a->count == 0)
+        say(j, "%s; trying again for a while", err->text);
+    pause_before(a->count++);
+    return true;
+}
+
+/* ---- who we are ---- */
+
+static enum pelago_status enrol(struct pl_join *j, const struct pl_token *token, struct pl_error *err)
+{
+    struct attempts a = {.begin_ns = pl_clock_ns()};
+    int64_t skew_s = 0;
+    enum pelago_status st;
+    j->own = (struct pl_credentials){.role = PL_ROLE_NONE};
+    do
+        st = pl_door_enrol(j->alloc, token, j->role, j->shard, TRY_NS, &j->own, &skew_s, err);
+    while (st != PELAGO_OK && again(j, &a, st, err));
+    PL_TRY(st);
+    PL_TRY(pl_home_save_credentials(j->dir, "credentials", &j->own, err));
+    if (j->role == PL_ROLE_LEARNER)
+        say(j, "enrolled as learner %lu", j->own.identity);
+    uint64_t apart_s = (uint64_t)llabs((long long)skew_s);
+    if (apart_s > SKEW_S)
+        say(j, "this machine's clock is %lu seconds %s the syncer's; it does not matter here", apart_s,
+            skew_s > 0 ? "ahead of" : "behind");
+    return PELAGO_OK;
+}
+
+/* Where the folder's credentials may be used for what is wanted. */
+static enum pelago_status check_own(const struct pl_join *j, const struct pl_token *token,
+                                    struct pl_error *err)
+{
+    if (j->own.role != j->role || (j->role == PL_ROLE_SHARD && j->own.shard != j->shard))
+        return pl_fail(err, PELAGO_INVALID, "%s belongs to somebody else of the run: give another --dir",
+                       j->folder);
+    if (token != NULL && memcmp(token->fingerprint, j->own.fingerprint, sizeof token->fingerprint) != 0)
+        return pl_fail(err, PELAGO_INVALID,
+                       "%s belongs to another run than the token: give another --dir, or leave --join out",
+                       j->folder);
+    return PELAGO_OK;
+}
+
+static enum pelago_status become_somebody(struct pl_join *j, const struct pl_token *token,
+                                          struct pl_error *err)
+{
+    enum pelago_status st = pl_home_load_credentials(j->dir, "credentials", j->alloc, &j->own, err);
+    if (st == PELAGO_NOTFOUND && token == NULL)
+        return pl_fail(
+            err, PELAGO_INVALID,
+            "%s has not taken part in a run yet: --join TOKEN is needed, which pelago invite makes",
+            j->folder);
+    if (st == PELAGO_NOTFOUND)
+        return enrol(j, token, err);
+    PL_TRY(st);
+    return check_own(j, token, err);
+}
+
+/* Where home is: a token says it anew, the folder remembers. */
+static enum pelago_status find_home(struct pl_join *j, const struct pl_token *token, struct pl_error *err)
+{
+    /* A shard's own address is in a file called so. */
+    const char *name = j->role == PL_ROLE_SHARD ? "home" : "address";
+    struct pl_buf text;
+    if (token != NULL) {
+        (void)pl_fmt(j->address, sizeof j->address, "%s", token->address);
+        return pl_home_write(j->dir, name, (struct pl_bytes){j->address, strlen(j->address)}, false, err);
+    }
+    pl_buf_init(&text, j->alloc, sizeof j->address - 1);
+    enum pelago_status st = pl_home_read(j->dir, name, &text, err);
+    if (st == PELAGO_OK) {
+        memcpy(j->address, text.data, text.len);
+        j->address[text.len] = '\0';
+        j->address[strcspn(j->address, "\r\n")] = '\0';
+    }
+    pl_buf_release(&text);
+    if (st == PELAGO_NOTFOUND)
+        return pl_fail(err, st, "%s does not say where the syncer is: start once with --join TOKEN",
+                       j->folder);
+    return st;
+}
+
+/* ---- what the run is ---- */
+
+static enum pelago_status ask(struct pl_join *j, enum pl_ask what, struct pl_buf *out, struct pl_error *err)
+{
+    const struct pl_question q = {.what = what};
+    struct attempts a = {.begin_ns = pl_clock_ns()};
+    enum pelago_status st;
+    do {
+        out->len = 0;
+        st = pl_door_ask(j->alloc, j->address, &j->own, &q, TRY_NS, out, err);
+    } while (st != PELAGO_OK && again(j, &a, st, err));
+    return st;
+}
+
+static enum pelago_status get_settings(struct pl_join *j, struct pl_error *err)
+{
+    struct pl_buf text;
+    enum pelago_status st = pl_home_load_settings(j->dir, j->alloc, &j->settings, &j->settings_digest, err);
+    if (st != PELAGO_NOTFOUND)
+        return st;
+    pl_buf_init(&text, j->alloc, PL_CHUNK_BYTES_MAX);
+    st = ask(j, PL_ASK_SETTINGS, &text, err);
+    if (st == PELAGO_OK) /* only what can be read is kept */
+        st = pl_settings_parse((const char *)text.data, text.len, &j->settings, err);
+    if (st == PELAGO_OK)
+        st = pl_home_write(j->dir, "settings.json", (struct pl_bytes){text.data, text.len}, false, err);
+    pl_buf_release(&text);
+    PL_TRY(st);
+    return pl_home_load_settings(j->dir, j->alloc, &j->settings, &j->settings_digest, err);
+}
+
+enum pelago_status pl_join(struct pl_join *j, struct pl_error *err)
+{
+    struct pl_token parsed, *token = NULL;
+    if (j->token != NULL) {
+        PL_TRY(pl_token_parse(j->token, &parsed, err));
+        token = &parsed;
+    }
+    PL_TRY(become_somebody(j, token, err));
+    PL_TRY(find_home(j, token, err));
+    return get_settings(j, err);
+}
+
+enum pelago_status pl_join_folder(struct pl_join *j, struct pl_error *err)
+{
+    PL_TRY(pl_posix_dir_open(&j->dir, j->alloc, j->folder,
+                             j->token != NULL ? PL_POSIX_DIR_CREATE : PL_POSIX_DIR_EXISTING, err));
+    enum pelago_status st = pl_posix_dir_lock(j->dir, j->folder, err);
+    if (st == PELAGO_OK)
+        st = pl_join(j, err);
+    pl_posix_dir_close(j->dir);
+    j->dir = NULL;
+    return st;
+}
+
+enum pelago_status pl_join_tokenizer(struct pl_join *j, struct pl_buf *out, struct pl_error *err)
+{
+    uint64_t digest = j->settings.tokenizer_digest;
+    if (digest == 0)
+        return PELAGO_OK;
+    enum pelago_status st = pl_home_read(j->dir, "tokenizer.json", out, err);
+    if (st == PELAGO_OK && pl_hash64(out->data, out->len, 0) == digest)
+        return PELAGO_OK;
+    if (st != PELAGO_OK && st != PELAGO_NOTFOUND)
+        return st;
+    PL_TRY(ask(j, PL_ASK_TOKENIZER, out, err));
+    if (pl_hash64(out->data, out->len, 0) != digest)
+        return pl_fail(err, PELAGO_CORRUPT, "the syncer's tokenizer is not the one its settings name");
+    return pl_home_write(j->dir, "tokenizer.json", (struct pl_bytes){out->data, out->len}, false, err);
+}

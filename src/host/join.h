@@ -1,0 +1,39 @@
+/* host/join.h - from a token to a folder that takes part: who we are, where home is, what the run is. Blocking, for
+ * whoever starts.
+ *
+ * What the folder has is not asked for again, so whoever comes back needs nobody to begin. A syncer that is not there, or
+ * breaks off because a thousand others come at the same moment, is tried again, less and less often and each of us at
+ * moments of its own. Repeating is safe: the same key with the same token is the same identity, however often it asks.
+ */
+#ifndef PL_HOST_JOIN_H
+#define PL_HOST_JOIN_H
+
+#include "host/door.h"
+#include "host/home.h"
+
+struct pl_join {
+    const struct pl_alloc *alloc;
+    struct pl_posix_dir *dir; /* locked by the caller */
+    const char *folder;       /* its name, for sentences */
+    const char *token;        /* text; NULL: the folder has taken part before */
+    enum pl_role role;
+    uint32_t shard;
+    uint64_t
+        patience_ns; /* for a home shard that is not there; 0: a minute. One that is there and busy gets ten times that */
+    void (*log)(void *user, const char *line); /* NULL is fine */
+    void *user;
+
+    struct pl_credentials own; /* what comes of it */
+    char address[PL_ADDRESS_MAX];
+    struct pl_settings settings;
+    uint64_t settings_digest;
+};
+
+/* Identity, address and settings, from the folder or from home; the folder then has them. */
+enum pelago_status pl_join(struct pl_join *j, struct pl_error *err);
+/* The same for j->folder, which is opened, made where there is a token, and locked meanwhile; afterwards j->dir is NULL. */
+enum pelago_status pl_join_folder(struct pl_join *j, struct pl_error *err);
+/* The run's tokenizer.json into out, which stays empty where the run has none. After pl_join. */
+enum pelago_status pl_join_tokenizer(struct pl_join *j, struct pl_buf *out, struct pl_error *err);
+
+#endif
