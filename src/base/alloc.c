@@ -4,6 +4,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 static void *system_resize(void *user, void *block, size_t old_bytes, size_t new_bytes)
 {
@@ -35,4 +38,11 @@ void pl_alloc_free(const struct pl_alloc *a, void *block, size_t bytes)
 {
     if (block != NULL)
         a->resize(a->user, block, bytes, 0);
+}
+
+void pl_alloc_trim(void)
+{
+#ifdef __GLIBC__
+    (void)malloc_trim(0);
+#endif
 }

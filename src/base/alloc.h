@@ -20,4 +20,8 @@ struct pl_alloc pl_alloc_system(void);
 void *pl_alloc_zero(const struct pl_alloc *a, size_t count, size_t size);
 void pl_alloc_free(const struct pl_alloc *a, void *block, size_t bytes);
 
+/* Gives pages of the system's allocator that hold nothing back to the system, where it knows how to. Takes milliseconds and
+ * holds other threads up that allocate meanwhile. */
+void pl_alloc_trim(void);
+
 #endif

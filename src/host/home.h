@@ -5,6 +5,7 @@
  *   credentials       who we are (net/pki.h); only the owner may read it
  *   authority         home shard only: the authority's key; only the owner may read it
  *   address           one line: where the home shard listens, as learners dial it
+ *   origin            syncers: digests of version 0 (syncer_origin.c)
  *   invitations.json  home shard only: open invitations and the next identity
  */
 #ifndef PL_HOST_HOME_H

@@ -212,6 +212,7 @@ struct pl_learner_host {
     uv_async_t bell;
     uv_timer_t deadline, tick, stub, leave;
     uint64_t armed_ns;
+    bool late; /* the deadline is over, and what came before it is being heard */
     /* the end */
     bool quitting, hurried, left, over, ending, farewell, last_line, closing, closed, told_done, free_asked;
     struct pl_error why;

@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { LINE_BYTES = 512, SWEEP_MS = 1000, CHECK_EVERY_STEPS = 4096, STRANGER_LINES = 20 };
+enum { LINE_BYTES = 512, SWEEP_MS = 1000, TRIM_SWEEPS = 10, CHECK_EVERY_STEPS = 4096, STRANGER_LINES = 20 };
 #define TIMER_MS_MAX UINT64_C(60000)
 
 /* ---- telling people ---- */
@@ -191,10 +191,17 @@ void pl_shost_step(struct pl_syncer_host *h, struct pl_sync_event *ev)
 static void on_timer(uv_timer_t *timer)
 {
     struct pl_syncer_host *h = timer->data;
+    uint64_t late = pl_sub_sat(pl_clock_ns(), pl_syncer_deadline(h->core));
     h->armed_ns = PL_NEVER;
     if (h->failure.status != PELAGO_OK)
         return;
-    if (pl_clock_ns() >= pl_syncer_deadline(h->core))
+    /* Without a processor for a while this comes before what learners said meanwhile: they are heard first, or all of them
+     * would count as silent. */
+    bool hear_first = late >= PL_LATE_NS && !h->late;
+    h->late = hear_first;
+    if (hear_first)
+        (void)uv_timer_start(&h->timer, on_timer, 1, 0);
+    else if (pl_clock_ns() >= pl_syncer_deadline(h->core))
         pl_shost_step(h, &(struct pl_sync_event){.kind = PL_SYNC_EV_TIMEOUT});
     else
         pl_shost_arm(h); /* libuv counts whole milliseconds on a clock of its own, and rings early */
@@ -222,6 +229,9 @@ static void on_sweep(uv_timer_t *timer)
 {
     struct pl_syncer_host *h = timer->data;
     pl_shost_sweep(h);
+    /* What a rush of learners needed lies between what stays, and would not be given back by itself. */
+    if (++h->sweeps % TRIM_SWEEPS == 0)
+        pl_alloc_trim();
     if (h->recorder != NULL)
         pl_recorder_flush(h->recorder);
     if (h->announcer != NULL)

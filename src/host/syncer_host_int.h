@@ -4,6 +4,7 @@
  *   syncer_start.c    create and start
  *   syncer_shard.c    how a shard other than home stays in touch with home
  *   syncer_conns.c    connections, frames, updates on their way down
+ *   syncer_origin.c   version 0
  *   syncer_values.c   values of fragments, pushes and their check
  *   syncer_merge.c    the merge and what follows from it; the same arithmetic for replay
  *   syncer_guard.c    what is too absurd to be believed: norms and claims
@@ -187,6 +188,8 @@ struct pl_syncer_host {
     uint64_t steps;
     uint64_t start_ns, last_now_ns;
     uint64_t armed_ns;
+    uint32_t sweeps;
+    bool late;        /* the deadline is over, and what came before it is being heard */
     uv_timer_t timer; /* the core's deadline */
     uv_timer_t sweep; /* every second */
     uv_timer_t later; /* what the owner is told, outside of any step */
@@ -209,6 +212,7 @@ struct pl_syncer_host {
 
     struct pl_shard_fragment *fragments; /* of this shard, by number */
     uint32_t fragment_count;
+    bool has_values;                  /* those of the fragments are of their versions */
     struct pl_push_buf *pushes;       /* [learner * fragment_count + local fragment] */
     uint64_t push_bytes;              /* held in them now */
     uint32_t jobs;                    /* verifications and merges under way */
@@ -265,6 +269,11 @@ struct pl_islander *pl_shost_member(struct pl_syncer_host *h, uint64_t identity)
 void pl_visitor_refuse(struct pl_visitor *g, enum pl_reason reason, const char *text);
 void pl_visitor_drop(struct pl_visitor *g); /* frees it; its connection is closed or gone */
 
+/* syncer_origin.c */
+enum pelago_status pl_origin_tell(struct pl_syncer_host *h,
+                                  struct pl_error *err); /* the digests of version 0, to core and recorder */
+bool pl_origin_fill(struct pl_syncer_host *h);           /* its values; false: no memory */
+
 /* syncer_values.c */
 struct pl_values *pl_values_new(const struct pl_alloc *alloc, uint64_t count);
 struct pl_values *pl_values_keep(struct pl_values *v);
@@ -275,7 +284,7 @@ void pl_shost_retire_values(struct pl_syncer_host *h, struct pl_values *v);
 struct pl_shared *pl_shared_new(const struct pl_alloc *alloc, uint64_t len);
 struct pl_shared *pl_shared_keep(struct pl_shared *s);
 void pl_shared_drop(struct pl_shared *s, const struct pl_alloc *alloc);                  /* NULL is fine */
-enum pelago_status pl_shost_values_init(struct pl_syncer_host *h, struct pl_error *err); /* version 0 */
+enum pelago_status pl_shost_values_init(struct pl_syncer_host *h, struct pl_error *err); /* without content */
 void pl_shost_values_free(struct pl_syncer_host *h);
 void pl_shost_set_ring(struct pl_syncer_host *h, struct pl_shard_fragment *f, uint64_t version,
                        struct pl_shared *update); /* takes it */

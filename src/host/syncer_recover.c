@@ -48,9 +48,10 @@ static enum pelago_status finish_load(struct pl_syncer_host *h)
     struct pl_vault *v = h->vault;
     const struct pl_buf *core = &v->section[0],
                         *counters = &v->section[PL_SECTION_COUNTERS - PL_SECTION_CORE];
-    if (!v->loaded)
-        return PELAGO_OK;
+    if (!v->loaded) /* nor was it before: the journal begins at version 0 */
+        return h->has_values || pl_origin_fill(h) ? PELAGO_OK : PELAGO_NOMEM;
     v->loaded = false;
+    h->has_values = true;
     if (counters->len != PL_VAULT_COUNTERS_BYTES)
         return PELAGO_CORRUPT;
     PL_TRY(pl_syncer_load(h->core, core->data, core->len, &v->refused));

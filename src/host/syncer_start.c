@@ -113,7 +113,8 @@ static enum pelago_status copy_small(struct pl_syncer_host *h, struct pl_error *
         bool secret;
     } files[] = {{"settings.json", false}, {"tokenizer.json", false}, {"credentials", true},
                  {"authority", true},      {"operator", true},        {"invitations.json", true},
-                 {"address", false},       {"home", false},           {"listen", false}};
+                 {"address", false},       {"home", false},           {"listen", false},
+                 {"origin", false}};
     for (size_t i = 0; h->mirror_home != NULL && i < sizeof files / sizeof files[0]; i++) {
         struct pl_buf bytes;
         pl_buf_init(&bytes, &h->alloc, PL_JSON_BYTES_MAX);
@@ -185,23 +186,6 @@ static enum pelago_status build_core(struct pl_syncer_host *h, struct pl_error *
         h->members[i].claims = h->claims + (size_t)i * h->fragment_count;
     h->core = pl_syncer_init(h->memory, h->memory_bytes, &h->options);
     return PELAGO_OK;
-}
-
-static enum pelago_status tell_origin(struct pl_syncer_host *h, struct pl_error *err)
-{
-    uint64_t *origin = pl_alloc_zero(&h->alloc, h->fragment_count, sizeof *origin);
-    enum pelago_status st = PELAGO_OK;
-    if (origin == NULL)
-        return pl_fail(err, PELAGO_NOMEM, "there is no memory for %u fragments", h->fragment_count);
-    for (uint32_t i = 0; i < h->fragment_count; i++) {
-        const struct pl_shard_fragment *f = &h->fragments[i];
-        origin[i] = pl_values_digest(f->values->broadcast, f->count);
-        pl_syncer_set_origin(h->core, f->number, origin[i]);
-    }
-    if (h->o.record != NULL)
-        st = pl_recorder_new(&h->recorder, &h->alloc, h->o.record, &h->options, origin, err);
-    pl_alloc_free(&h->alloc, origin, h->fragment_count * sizeof *origin);
-    return st;
 }
 
 /* ---- the address ---- */
@@ -303,7 +287,7 @@ static enum pelago_status begin(struct pl_syncer_host *h, struct pl_error *err)
 {
     PL_TRY(load_folder(h, err));
     PL_TRY(build_core(h, err));
-    PL_TRY(tell_origin(h, err));
+    PL_TRY(pl_origin_tell(h, err));
     PL_TRY(pl_vault_new(h, err));
     allow_files(h);
     PL_TRY(pl_shost_listen(h, err));
@@ -336,6 +320,8 @@ enum pelago_status pl_syncer_host_start(struct pl_syncer_host **out, const struc
         pl_shost_free(h);
         return st;
     }
+    if (h->recorder != NULL)
+        pl_recorder_flush(h->recorder); /* whoever is killed in the first second leaves a recording, too */
     pl_shost_start_timers(h);
     *out = h;
     return PELAGO_OK;

@@ -115,27 +115,17 @@ static void describe_fragments(struct pl_syncer_host *h)
     pl_assert(at == h->fragment_count);
 }
 
-static bool fill_origin(struct pl_syncer_host *h)
+/* Not a value in them yet. */
+static bool make_values(struct pl_syncer_host *h)
 {
-    size_t bytes = h->layout.tensors.floats * sizeof(float);
-    float *block = pl_alloc_zero(&h->alloc, 1, bytes);
-    if (block == NULL)
-        return false;
-    pl_layout_origin(&h->layout, h->settings.trainer.seed, block);
-    bool good = true;
-    for (uint32_t i = 0; i < h->fragment_count && good; i++) {
+    for (uint32_t i = 0; i < h->fragment_count; i++) {
         struct pl_shard_fragment *f = &h->fragments[i];
         f->values = pl_values_new(&h->alloc, f->count);
         f->norms = pl_alloc_zero(&h->alloc, h->layout.fragments[f->number].slice_count, sizeof *f->norms);
-        good = f->values != NULL && f->norms != NULL;
-        if (!good)
-            break;
-        pl_layout_gather(&h->layout, f->number, block, f->values->theta);
-        memcpy(f->values->broadcast, f->values->theta, f->count * sizeof(float));
-        memset(f->values->momentum, 0, f->count * sizeof(float));
+        if (f->values == NULL || f->norms == NULL)
+            return false;
     }
-    pl_alloc_free(&h->alloc, block, bytes);
-    return good;
+    return true;
 }
 
 enum pelago_status pl_shost_values_init(struct pl_syncer_host *h, struct pl_error *err)
@@ -148,7 +138,7 @@ enum pelago_status pl_shost_values_init(struct pl_syncer_host *h, struct pl_erro
         return pl_fail(err, PELAGO_NOMEM, "there is no memory for %u learners and %u fragments",
                        h->options.learners_max, h->fragment_count);
     describe_fragments(h);
-    if (!fill_origin(h))
+    if (!make_values(h))
         return pl_fail(
             err, PELAGO_NOMEM,
             "there is no memory for the model: a syncer needs 12 bytes a parameter, and 4 more to start");

@@ -162,12 +162,30 @@ static void on_deadline(struct pl_conn *c)
         pl_conn_destroy(c);
 }
 
+/* Without a processor for a while we are late ourselves, and timers come before sockets: what the peer has sent meanwhile
+ * has not been looked at. Its deadlines then move by as much, once. */
+static void excuse(struct pl_conn *c, uint64_t now)
+{
+    uint64_t due = pl_min64(c->deadline_ns, c->watch_ns);
+    uint64_t late = pl_sub_sat(now, due);
+    if (late < PL_LATE_NS || c->excused) {
+        c->excused = c->excused && late > 0;
+        return;
+    }
+    c->excused = true;
+    if (c->deadline_ns <= now)
+        c->deadline_ns = now + late;
+    if (c->watch_ns <= now)
+        c->watch_ns = now + late;
+}
+
 /* libuv's timers come early by up to a millisecond and more: every deadline is compared with the real clock. */
 static void on_timer(uv_timer_t *handle)
 {
     struct pl_conn *c = handle->data;
     uint64_t now = uv_hrtime();
     c->timer_ns = PL_NEVER;
+    excuse(c, now);
     if (now >= c->deadline_ns) {
         c->deadline_ns = PL_NEVER;
         on_deadline(c);

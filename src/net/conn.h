@@ -30,7 +30,11 @@ struct pl_conn;
 struct pl_listener;
 
 enum {
-    PL_CONN_ROOM_BYTES = 256 << 10, /* pl_conn_room while less than this is queued */
+    /* pl_conn_room while less than this is queued; where a listener has many connections, less: all of them together
+     * queue PL_CONN_POOL_BYTES, or the smaller of the two each. */
+    PL_CONN_ROOM_BYTES = 256 << 10,
+    PL_CONN_ROOM_BYTES_MIN = 32 << 10,
+    PL_CONN_POOL_BYTES = 64 << 20,
     PL_CONN_QUEUE_BYTES = 4 << 20, /* without asking for room: a peer that lets this much pile up is closed */
     PL_CONN_STRANGER_BYTES = 16 << 10, /* what may come before the handshake is done */
     PL_CONN_STALL_BYTES = 4096,
@@ -38,6 +42,7 @@ enum {
     PL_CONN_STREAMS_AUTO = 255, /* 1 on a short way, 4 where a round trip takes PL_CONN_FAR_NS or more */
 };
 #define PL_CONN_FAR_NS (20 * PL_MS)
+#define PL_LATE_NS (50 * PL_MS) /* a timer that comes so late says that we were away ourselves, not others */
 #define PL_CONN_HANDSHAKE_NS (5 * PL_SEC)
 /* For so long less than PL_CONN_STALL_BYTES of a frame that has begun may come (from a peer without identity: the
  * whole frame must be there), or nothing be taken of what is queued. */

@@ -111,6 +111,7 @@ struct pl_conn {
     uint64_t bucket_ns;   /* when the bucket allows more */
     uint64_t watch_ns;    /* when to look for a stall */
     bool watched;         /* marks are of the present busy time */
+    bool excused;         /* a deadline was moved, because we came late to it ourselves */
     uint64_t timer_ns;    /* for when the timer is set; PL_NEVER: it is not */
     struct pl_marks marks;
 
@@ -176,6 +177,7 @@ bool pl_listener_grants_step(const struct pl_conn *c);
 void pl_listener_opened(struct pl_conn *c);                              /* before ops.opened */
 void pl_listener_refused(struct pl_conn *c, const struct pl_error *why); /* counts and logs */
 void pl_listener_forget(struct pl_conn *c);
+size_t pl_listener_room(const struct pl_listener *l); /* a connection's share of what may be queued */
 struct pl_bundle **pl_listener_bundles(struct pl_listener *l); /* those that streams may join */
 
 /* sock.c */

@@ -190,7 +190,7 @@ static const struct pl_queue *frames_out(const struct pl_conn *c)
 
 bool pl_conn_room(const struct pl_conn *c)
 {
-    return frames_out(c)->bytes < PL_CONN_ROOM_BYTES;
+    return frames_out(c)->bytes < (c->listener != NULL ? pl_listener_room(c->listener) : PL_CONN_ROOM_BYTES);
 }
 
 /* On this socket. */

@@ -315,6 +315,12 @@ void pl_listener_forget(struct pl_conn *c)
     resume(l);
 }
 
+size_t pl_listener_room(const struct pl_listener *l)
+{
+    uint32_t conns = pl_max32(1, pl_guests_all(&l->guests));
+    return (size_t)pl_clamp64(PL_CONN_POOL_BYTES / conns, PL_CONN_ROOM_BYTES_MIN, PL_CONN_ROOM_BYTES);
+}
+
 struct pl_bundle **pl_listener_bundles(struct pl_listener *l)
 {
     return &l->bundles;

@@ -140,6 +140,10 @@ def replays():
     """What the recorder wrote gives the same effects again; another file does not."""
     out = run("replay", temp / "events")[0]
     assert "the same effects again" in out, out
+    brief = syncer(temp / "brief", "--record", temp / "brief.events", *TINY)
+    brief.end(signal.SIGKILL)
+    out = run("replay", temp / "brief.events")[0]
+    assert "the same effects again" in out and " 0 messages" in out, out
     (temp / "noise").write_bytes(b"PELAGOR1" + os.urandom(100))
     run("replay", temp / "noise", code=1)
     run("replay", temp / "nothing", code=1)
