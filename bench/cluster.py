@@ -9,6 +9,7 @@ cluster.py [--short] [--row NAME,...] [--keep] [--pelago build/pelago]
   syncer-kills kill -9 of the syncer at random moments: nothing announced is lost, no trainer paused
   partition    half of the learners cut off for 60 s, both ways and one way each: what they did meanwhile is merged after
                healing, once; the others are not slowed
+  stale        the same for longer than --staleness allows: that work is dropped, once and no more, and they contribute again
   edge         a learner that is online for 10 s in every 60: its offline work is merged
 
 Learners share the cores of one machine, so each is paced: a step takes a fixed time of which the computation is a
@@ -489,6 +490,38 @@ def row_partition(args):
         c.stop()
 
 
+def row_stale(args):
+    """What is beyond the bound is dropped whole, and the trainer that drops it does not wait either."""
+    seconds, half = 12 if args.short else 60, [1, 2]
+    c = Cluster(args, "stale", *paced(4, staleness=2, time=f"{30 + 2 * seconds}s"), "--proxy")
+    try:
+        c.wait_all(4)
+        time.sleep(5)
+        before = c.counts()
+        for n in half:
+            c.tell("set", n, "hold", "on")
+        time.sleep(seconds)
+        at_end = c.counts()
+        for n in half:
+            c.tell("clear", n)
+        c.finish(60 + 4 * seconds)
+        counts = final_counts(c)
+        twice = max(merged - trained for trained, merged in counts.values())
+        dropped = {n: counts[f"learner-{n}"][0] - counts[f"learner-{n}"][1] for n in half}
+        offline = {n: at_end[n][0] - before[n][0] for n in half}
+        again = min(counts[f"learner-{n}"][1] - at_end[n][1] for n in half)
+        # Two periods: work that was not merged yet when the line broke, and steps until the new value was there.
+        worst = max(dropped[n] - offline[n] for n in half)
+        bar = 2 * 24 * STEP_TOKENS
+        emit("stale", {"dropped_beyond_offline": round(worst), "twice_tokens": max(0, round(twice))},
+             {"dropped_beyond_offline": bar, "twice_tokens": 0},
+             worst <= bar and twice < 1 and again > 0 and min(dropped.values()) > 0, merged_again=round(again),
+             dropped=round(sum(dropped.values())), offline_tokens=round(sum(offline.values())))
+        judge_trainers(args, "never-waits", c, True)
+    finally:
+        c.stop()
+
+
 def row_edge(args):
     """One learner is away for 50 s of every 60, three are not."""
     rounds, online, offline = (2, 8, 16) if args.short else (8, 10, 50)
@@ -515,8 +548,9 @@ def row_edge(args):
 
 
 ROWS = {"quiet": row_quiet, "kills": row_kills, "storm": row_storm, "crowd": row_crowd,
-        "syncer-kills": row_syncer_kills, "partition": row_partition, "edge": row_edge}
-SHORT = ["quiet", "kills", "syncer-kills", "partition", "edge"]
+        "syncer-kills": row_syncer_kills, "partition": row_partition, "stale": row_stale,
+        "edge": row_edge}
+SHORT = ["quiet", "kills", "syncer-kills", "partition", "stale", "edge"]
 
 
 def main():

@@ -3,7 +3,7 @@
  *   learner_host.c     events in, effects out; the end
  *   learner_start.c    folder, identity, settings, data, trainer
  *   learner_link.c     connections and pushes; learner_door.c certificate and addresses
- *   learner_values.c   fragments: copy, encode, decode, apply
+ *   learner_values.c   fragments: copy, encode, decode; learner_apply.c new values into the parameters
  *   learner_trainer.c  the trainer's thread: steps that never wait
  *   learner_keep.c     its own checkpoint: when and of what; learner_save.c the file
  *   learner_line.c     figures, a line every ten seconds

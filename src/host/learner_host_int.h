@@ -4,7 +4,7 @@
  *   learner_start.c    folder, identity, settings, data, trainer; what is there before the first event
  *   learner_link.c     connections, and the pushes that go over them
  *   learner_door.c     while it runs: a new certificate, the addresses of the shards
- *   learner_values.c   fragments: copy, encode, decode, apply
+ *   learner_values.c   fragments: copy, encode, decode; learner_apply.c new values
  *   learner_keep.c     when to take a checkpoint, and of what
  *   learner_save.c     the checkpoint's file
  *   learner_line.c     a line of figures every ten seconds
@@ -76,6 +76,14 @@ struct pl_lapply {
     uint64_t version;
     struct pl_vec *fresh, *base;
     struct pl_vec *residual; /* the fragment's from then on; NULL: zero */
+    /* Where it replaces what is there: the fragment at one moment, to be taken away. */
+    struct pl_learner_host *h;
+    struct pl_job job;
+    struct pl_vec *copy;
+    struct pl_steady_span *spans;
+    uint32_t span_count;
+    struct pl_ltrainer_state state;
+    bool copied;
 };
 
 struct pl_lfragment {
@@ -260,14 +268,22 @@ void pl_lhost_cancel(struct pl_learner_host *h, const struct pl_learn_effect *fx
 void pl_lhost_keep_chunk(struct pl_learner_host *h, const struct pl_learn_effect *fx);
 void pl_lhost_decode(struct pl_learner_host *h, const struct pl_learn_effect *fx);
 void pl_lhost_forget(struct pl_learner_host *h, uint32_t fragment);
-void pl_lhost_apply(struct pl_learner_host *h, const struct pl_learn_effect *fx);
+void pl_lhost_copy_free(struct pl_lcopy *c);
+/* What a copy of a fragment reads: its slices, and the counters that belong to them. NULL: no memory. */
+struct pl_steady_span *pl_lhost_spans(struct pl_learner_host *h, uint32_t fragment, float *to,
+                                      struct pl_ltrainer_state *state, uint32_t *count);
 /* An order is back: carried out, at the step the core has just been told of. */
 void pl_lhost_order_back(struct pl_learner_host *h, struct pl_order *order);
 void pl_lhost_values_later(struct pl_learner_host *h);
 void pl_lhost_values_release(struct pl_learner_host *h);
 
+/* learner_apply.c */
+void pl_lhost_apply(struct pl_learner_host *h, const struct pl_learn_effect *fx);
+void pl_lhost_applied(struct pl_learner_host *h, struct pl_lapply *a); /* its order is back */
+
 /* learner_keep.c */
-void pl_lhost_keep_look(struct pl_learner_host *h); /* begins when it is due and possible */
+void pl_lhost_keep_release(struct pl_learner_host *h); /* memory that no checkpoint under way has */
+void pl_lhost_keep_look(struct pl_learner_host *h);    /* begins when it is due and possible */
 void pl_lhost_keep_copied(struct pl_learner_host *h, bool good);
 enum pelago_status pl_lhost_restore(struct pl_learner_host *h, struct pl_error *err);
 

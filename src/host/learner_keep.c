@@ -27,11 +27,15 @@ static void drop(struct pl_learner_host *h)
         pl_vec_drop(h, k->residuals[i]);
     pl_alloc_free(&h->alloc, k->anchors, count * sizeof *k->anchors);
     pl_alloc_free(&h->alloc, k->residuals, count * sizeof *k->residuals);
-    pl_alloc_free(&h->alloc, k->theta, (size_t)h->layout.tensors.floats * sizeof *k->theta);
     k->anchors = k->residuals = NULL;
-    k->theta = NULL;
     k->core.len = 0;
     k->busy = false;
+}
+
+void pl_lhost_keep_release(struct pl_learner_host *h)
+{
+    pl_alloc_free(&h->alloc, h->keep.theta, (size_t)h->layout.tensors.floats * sizeof *h->keep.theta);
+    h->keep.theta = NULL;
 }
 
 /* The core's part and the arrays, as they are now. False: no memory. */
@@ -42,7 +46,10 @@ static bool hold(struct pl_learner_host *h)
     size_t bytes = pl_learner_save_bytes(h->core);
     k->anchors = pl_alloc_zero(&h->alloc, count, sizeof *k->anchors);
     k->residuals = pl_alloc_zero(&h->alloc, count, sizeof *k->residuals);
-    k->theta = h->alloc.resize(h->alloc.user, NULL, 0, (size_t)h->layout.tensors.floats * sizeof *k->theta);
+    /* Kept from an attempt that was overtaken: its pages are there, and the trainer need not wait for them. */
+    if (k->theta == NULL)
+        k->theta =
+            h->alloc.resize(h->alloc.user, NULL, 0, (size_t)h->layout.tensors.floats * sizeof *k->theta);
     if (k->anchors == NULL || k->residuals == NULL || k->theta == NULL ||
         pl_buf_reserve(&k->core, bytes) != PELAGO_OK)
         return false;
@@ -95,6 +102,7 @@ void pl_lhost_keep_look(struct pl_learner_host *h)
     k->told_now = h->told;
     if (!hold(h)) {
         drop(h);
+        pl_lhost_keep_release(h);
         pl_lhost_log(h, "there is no memory for a checkpoint; training goes on without");
         k->due = false;
         k->last_ns = pl_clock_ns();
@@ -145,6 +153,7 @@ static void written(struct pl_job *job)
                      k->err.text, pl_posix_dir_reason(h->disk));
     }
     drop(h);
+    pl_lhost_keep_release(h);
     pl_lhost_job_done(h);
 }
 

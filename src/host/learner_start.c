@@ -299,6 +299,7 @@ void pl_lhost_release(struct pl_learner_host *h)
     if (h->has_lt)
         pl_ltrainer_release(&h->lt);
     pl_lhost_values_release(h);
+    pl_lhost_keep_release(h);
     pl_lhost_door_release(h);
     release_tables(h);
     pl_packer_free(h->packer_up);

@@ -1,9 +1,8 @@
-/* host/learner_values.c - a learner's fragments: copy and encode, decode, apply.
+/* host/learner_values.c - a learner's fragments: copy and encode, decode. learner_apply.c does the rest.
  *
  * A copy is taken by a worker while the parameters stand (learner_steady.h). One that the optimizer overtook
  * is tried again when the next step's note comes, and after a few times the trainer's thread takes it at the
- * boundary. Encoding and decoding are jobs of a queue each, with a packer each. New values go to the
- * trainer's thread as orders; the anchor changes here, by a pointer, when the order is back.
+ * boundary. Encoding and decoding are jobs of a queue each, with a packer each.
  */
 #include "host/learner_host_int.h"
 
@@ -55,7 +54,7 @@ static uint64_t values_of(const struct pl_learner_host *h, uint32_t fragment)
 
 /* ---- a contribution ---- */
 
-static void free_copy(struct pl_lcopy *c)
+void pl_lhost_copy_free(struct pl_lcopy *c)
 {
     struct pl_learner_host *h = c->h;
     pl_assert(!c->busy);
@@ -70,22 +69,21 @@ static void free_copy(struct pl_lcopy *c)
     pl_alloc_free(&h->alloc, c, sizeof *c);
 }
 
-/* What the copy reads: the fragment's slices, and the counters that belong to them. */
-static bool list_spans(struct pl_lcopy *c)
+struct pl_steady_span *pl_lhost_spans(struct pl_learner_host *h, uint32_t fragment, float *to,
+                                      struct pl_ltrainer_state *state, uint32_t *count)
 {
-    struct pl_learner_host *h = c->h;
-    const struct pl_layout_fragment *f = &h->layout.fragments[c->fragment];
-    c->span_count = f->slice_count + 1;
-    c->spans = pl_alloc_zero(&h->alloc, c->span_count, sizeof *c->spans);
-    if (c->spans == NULL)
-        return false;
+    const struct pl_layout_fragment *f = &h->layout.fragments[fragment];
+    *count = f->slice_count + 1;
+    struct pl_steady_span *spans = pl_alloc_zero(&h->alloc, *count, sizeof *spans);
+    if (spans == NULL)
+        return NULL;
     for (uint32_t i = 0; i < f->slice_count; i++) {
         const struct pl_layout_slice *s = &h->layout.slices[f->slice_first + i];
-        c->spans[i] = (struct pl_steady_span){h->lt.theta + s->offset, c->snapshot->at + s->first,
-                                              (size_t)s->count * sizeof(float)};
+        spans[i] =
+            (struct pl_steady_span){h->lt.theta + s->offset, to + s->first, (size_t)s->count * sizeof(float)};
     }
-    c->spans[f->slice_count] = (struct pl_steady_span){&h->lt.state, &c->state, sizeof c->state};
-    return true;
+    spans[f->slice_count] = (struct pl_steady_span){&h->lt.state, state, sizeof *state};
+    return spans;
 }
 
 static struct pl_lcopy *new_copy(struct pl_learner_host *h, uint32_t fragment, uint64_t round)
@@ -104,9 +102,11 @@ static struct pl_lcopy *new_copy(struct pl_learner_host *h, uint32_t fragment, u
     size_t raw = (size_t)pl_layout_encoded_bytes(&h->layout, fragment, h->settings.up);
     c->bytes_cap = pl_pack_bytes_max(raw);
     c->bytes = pl_alloc_zero(&h->alloc, 1, c->bytes_cap);
-    if (c->snapshot != NULL && c->left != NULL && c->bytes != NULL && list_spans(c))
+    if (c->snapshot != NULL)
+        c->spans = pl_lhost_spans(h, fragment, c->snapshot->at, &c->state, &c->span_count);
+    if (c->spans != NULL && c->left != NULL && c->bytes != NULL)
         return c;
-    free_copy(c);
+    pl_lhost_copy_free(c);
     return NULL;
 }
 
@@ -131,7 +131,7 @@ static bool wanted(struct pl_lcopy *c)
         return true;
     if (!c->cancelled)
         c->h->fragments[c->fragment].copy = NULL;
-    free_copy(c);
+    pl_lhost_copy_free(c);
     return false;
 }
 
@@ -170,7 +170,7 @@ static void encoded(struct pl_job *job)
         say_copied(c);
         if (!good && f->copy == c) { /* the core has dropped it */
             f->copy = NULL;
-            free_copy(c);
+            pl_lhost_copy_free(c);
         }
     }
     pl_lhost_job_done(h);
@@ -272,7 +272,7 @@ void pl_lhost_cancel(struct pl_learner_host *h, const struct pl_learn_effect *fx
     pl_assert(c->round == fx->u.push.round);
     c->cancelled = true;
     if (!c->busy)
-        free_copy(c);
+        pl_lhost_copy_free(c);
 }
 
 /* ---- updates ---- */
@@ -406,83 +406,13 @@ void pl_lhost_decode(struct pl_learner_host *h, const struct pl_learn_effect *fx
     pl_lhost_job(h, &h->decoding, &d->job);
 }
 
-/* ---- new values ---- */
-
-static enum pl_apply_mode mode_of(const struct pl_learner_host *h, enum pl_outcome outcome)
-{
-    if (outcome == PL_OUTCOME_DISCARD || h->settings.apply == 1)
-        return PL_APPLY_OVERWRITE;
-    if (h->settings.apply == 2)
-        return PL_APPLY_MIX;
-    return outcome == PL_OUTCOME_MERGED ? PL_APPLY_REBASE_MERGED : PL_APPLY_REBASE_KEPT;
-}
-
-void pl_lhost_apply(struct pl_learner_host *h, const struct pl_learn_effect *fx)
-{
-    uint32_t fragment = fx->u.update.fragment;
-    enum pl_outcome outcome = fx->u.update.outcome;
-    struct pl_lfragment *f = &h->fragments[fragment];
-    struct pl_lapply *a = pl_alloc_zero(&h->alloc, 1, sizeof *a);
-    pl_assert(a != NULL); /* a hundred bytes: without them nothing can be told any more */
-    pl_assert(f->fresh != NULL && !f->applying);
-    pl_assert(outcome != PL_OUTCOME_MERGED ||
-              (f->copy != NULL && !f->copy->busy && f->copy->round == fx->u.update.round));
-    a->version = fx->u.update.to_version;
-    a->fresh = f->fresh;
-    f->fresh = NULL;
-    a->base = pl_vec_hold(outcome == PL_OUTCOME_MERGED ? f->copy->snapshot : f->anchor);
-    if (fx->u.update.commit_residual)
-        a->residual = h->settings.up == PL_CODEC_FP32 ? NULL : pl_vec_hold(f->copy->left);
-    else if (outcome != PL_OUTCOME_DISCARD)
-        a->residual = pl_vec_hold(f->residual);
-    if (f->copy != NULL) {
-        pl_lhost_unqueue(h, fragment);
-        free_copy(f->copy);
-        f->copy = NULL;
-    }
-    a->order = (struct pl_order){.kind = PL_ORDER_APPLY,
-                                 .fragment = fragment,
-                                 .mode = mode_of(h, outcome),
-                                 .alpha = (float)h->settings.mix_ppm / 1e6f,
-                                 .fresh = a->fresh->at,
-                                 .base = a->base->at};
-    f->applying = true;
-    h->applies++;
-    pl_ltrainer_order(&h->lt, &a->order);
-    if (!h->stepping)
-        pl_lhost_ring(h);
-}
-
-static void applied(struct pl_learner_host *h, struct pl_lapply *a)
-{
-    uint32_t fragment = a->order.fragment;
-    struct pl_lfragment *f = &h->fragments[fragment];
-    uint64_t steps = a->order.state.steps, version = a->version;
-    pl_assert(f->applying && h->applies > 0 && steps <= h->told);
-    struct pl_vec *anchor =
-        h->over ? a->fresh : f->anchor; /* the core hears of it no more: then it was not */
-    struct pl_vec *residual = h->over ? a->residual : f->residual;
-    f->anchor = h->over ? f->anchor : a->fresh;
-    f->residual = h->over ? f->residual : a->residual;
-    pl_vec_drop(h, anchor);
-    pl_vec_drop(h, residual);
-    f->applying = false;
-    h->applies--;
-    pl_vec_drop(h, a->base);
-    pl_alloc_free(&h->alloc, a, sizeof *a);
-    pl_lhost_step(h,
-                  &(struct pl_learn_event){.kind = PL_LEARN_EV_APPLIED,
-                                           .u.applied = {.fragment = fragment,
-                                                         .version = version,
-                                                         .steps = h->base_steps + steps,
-                                                         .tokens = h->base_tokens + steps * h->step_tokens}});
-}
+/* ---- what comes back ---- */
 
 void pl_lhost_order_back(struct pl_learner_host *h, struct pl_order *order)
 {
     switch (order->kind) {
     case PL_ORDER_APPLY:
-        applied(h, (struct pl_lapply *)order);
+        pl_lhost_applied(h, (struct pl_lapply *)order);
         break;
     case PL_ORDER_COPY:
         copied_at_boundary((struct pl_lcopy *)(void *)((uint8_t *)order - offsetof(struct pl_lcopy, order)));
@@ -519,7 +449,7 @@ void pl_lhost_values_release(struct pl_learner_host *h)
     for (uint32_t i = 0; h->fragments != NULL && i < h->layout.fragment_count; i++) {
         struct pl_lfragment *f = &h->fragments[i];
         if (f->copy != NULL)
-            free_copy(f->copy);
+            pl_lhost_copy_free(f->copy);
         pl_lhost_forget(h, i);
         pl_vec_drop(h, f->anchor);
         pl_vec_drop(h, f->residual);
