@@ -27,7 +27,7 @@ static const uint64_t stats_ms = 1000;
 
 struct learner {
     const char *join, *address, *dir, *data, *local_data, *backend, *config, *stats, *capture;
-    uint32_t threads, nice;
+    uint32_t threads, nice, streams;
     uint64_t max_up, pace_ns, checkpoint_ns, stub_ns, patience_ns;
     double speed;
     struct pl_conf conf;
@@ -202,6 +202,7 @@ static enum pelago_status begin(struct learner *l)
                                               .threads = l->threads,
                                               .backend = l->backend,
                                               .up_bytes_per_s = l->max_up,
+                                              .streams = l->streams,
                                               .pace_ns = l->pace_ns,
                                               .speed = l->speed,
                                               .checkpoint_ns = l->checkpoint_ns,
@@ -309,6 +310,9 @@ static bool parse(struct learner *l, int argc, char **argv, int *code)
          &l->backend, 0, 0},
         {"max-up", "RATE", "send at most this, such as 20Mbit or 2MB a second (default: any)", PL_OPTION_RATE,
          &l->max_up, 1000, 0},
+        {"streams", "N",
+         "TLS connections that carry its bulk (default: 4 where a round trip takes 20 ms, else 1)",
+         PL_OPTION_U32, &l->streams, 1, PL_CONN_STREAMS_MAX},
         {"nice", "N", "leave the processor to others: 1 to 19 (default: 0)", PL_OPTION_U32, &l->nice, 0, 19},
         {"pace", "TIME", "a step takes at least this long", PL_OPTION_TIME, &l->pace_ns, 0, 3600 * PL_SEC},
         {"speed", "X", "1, or less: 0.5 makes every step take twice as long", PL_OPTION_FLOAT, &l->speed, 0,

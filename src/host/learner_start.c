@@ -177,6 +177,9 @@ static enum pelago_status build_links(struct pl_learner_host *h, struct pl_error
                                             .alloc = h->o.alloc,
                                             .own = &h->own,
                                             .frame_max = frame_max[j],
+                                            .streams = j != PL_LINK_BULK   ? 1
+                                                       : h->o.streams == 0 ? PL_CONN_STREAMS_AUTO
+                                                                           : (uint8_t)h->o.streams,
                                             .capture = h->o.capture,
                                             .capture_user = h->o.user};
     h->bucket = (struct pl_bucket){.bytes_per_s = h->o.up_bytes_per_s};

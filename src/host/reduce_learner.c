@@ -390,11 +390,12 @@ static enum pelago_status start(struct pl_reduce_learner *l, struct pl_error *er
     l->redial_ms = REDIAL_MS;
     l->saved_ns = pl_clock_ns();
     l->bucket = (struct pl_bucket){.bytes_per_s = l->o.up_bytes_per_s};
-    l->net = (struct pl_net_options){.loop = l->o.loop,
-                                     .alloc = l->o.alloc,
-                                     .own = &l->kit.own,
-                                     .streams = PL_CONN_STREAMS_AUTO,
-                                     .frame_max = PL_MSG_STATE_BYTES_MAX};
+    l->net =
+        (struct pl_net_options){.loop = l->o.loop,
+                                .alloc = l->o.alloc,
+                                .own = &l->kit.own,
+                                .streams = l->o.streams == 0 ? PL_CONN_STREAMS_AUTO : (uint8_t)l->o.streams,
+                                .frame_max = PL_MSG_STATE_BYTES_MAX};
     return prepare_thread(l, err);
 }
 

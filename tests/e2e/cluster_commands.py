@@ -100,8 +100,9 @@ def join_and_finish():
     line = run("invite", home, "--uses", 3)[0]
     assert line.startswith("pelago learner --join pelago1-") and line.count("\n") == 1, line
     (temp / "token").write_text(token + "\n")
-    second = Process("learner", "--join", f"@{temp}/token", "--dir", temp / "two", "--threads", 1, "--pace", "20ms")
+    second = Process("learner", "--join", f"@{temp}/token", "--dir", temp / "two", "--threads", 1, "--pace", "20ms", "--streams", 4)
     until(lambda: status(home)["alive"] == 2, "two learners", s.popen)
+    until(lambda: all(x["rounds_merged"] > 0 for x in status(home)["learners"]), "both to be merged", s.popen)
 
     text = run("status", home)[0]
     assert "learner" in text and "tokens" in text and "alive 2 of 2" in text, text
