@@ -55,7 +55,7 @@ bench-cluster: build
 	@scripts/bench_cluster.sh $(if $(SHORT),--short) $(if $(ROWS),--row $(ROWS))
 
 soak: build
-	@bench/cluster.py --row kills,crowd,syncer-kills,storm,partition,stale,edge
+	@bench/cluster.py --row kills,crowd,syncer-kills,storm,partition,stale,edge,lines
 
 check-aarch64:
 	@scripts/setup bench

@@ -10,6 +10,8 @@ cluster.py [--short] [--row NAME,...] [--keep] [--pelago build/pelago]
   partition    half of the learners cut off for 60 s, both ways and one way each: what they did meanwhile is merged after
                healing, once; the others are not slowed
   stale        the same for longer than --staleness allows: that work is dropped, once and no more, and they contribute again
+  lines        two learners on lines of 10 and 1 Mbit/s that are reset every few seconds: they train at the pace of one alone,
+               both are merged, and the model is better than that one's after the same time
   edge         a learner that is online for 10 s in every 60: its offline work is merged
 
 Learners share the cores of one machine, so each is paced: a step takes a fixed time of which the computation is a
@@ -547,9 +549,59 @@ def row_edge(args):
         c.stop()
 
 
+def line_run(args, name, seconds, learners, mbit, *options):
+    """Trains for so long, on lines of that rate (0: open) with resets; the report, steps a second of each learner, resets."""
+    rng = random.Random(args.seed)
+    c = Cluster(args, name, *lines_options(args, learners), "--time", f"{seconds}s", "--proxy", *options)
+    resets = 0
+    try:
+        c.wait_all(learners)
+        if mbit:
+            c.tell("set", "all", "rate", f"{mbit}Mbit", "latency", "25ms")
+        while len(first := c.counts()) < learners:
+            c.check()
+            time.sleep(0.2)
+        last, t0 = first, time.monotonic()
+        t1 = t0
+        while c.process.poll() is None and (s := c.status()) and s["phase"] == "running":
+            last, t1 = c.counts(), time.monotonic()
+            time.sleep(min(5, rng.expovariate(1 / 3)))
+            if mbit and c.process.poll() is None:
+                c.tell("reset", rng.randrange(learners) + 1)
+                resets += 1
+        if mbit and c.process.poll() is None:  # the end of a run is not what is measured
+            c.tell("clear", "all")
+        report = c.finish(300)
+        rates = [(last[n][0] - first[n][0]) / (t1 - t0) for n in last]
+        return report, rates, resets, final_counts(c)
+    finally:
+        c.stop()
+
+
+def lines_options(args, learners):
+    if args.short:
+        return paced(learners)
+    return paced(learners, 1000, model="14m", batch=8, seq=256)
+
+
+def row_lines(args):
+    seconds = 60 if args.short else 900
+    # One that is alone is merged with nobody: the outer step takes its change as it is.
+    alone, pace, _, _ = line_run(args, "lines-alone", seconds, 1, 0, "--outer-lr", 1, "--outer-momentum", 0)
+    for mbit in (10, 1):
+        report, rates, resets, counts = line_run(args, f"lines-{mbit}", seconds, 2, mbit)
+        use = mean(rates) / pace[0]
+        merged = min(m / t for t, m in counts.values())
+        loss, loss_alone = report["result"]["loss"], alone["result"]["loss"]
+        bar = 0.85 if args.short else 0.95  # a minute on a machine that does other things, too
+        emit(f"lines-{mbit}", {"utilisation": round(use, 3), "merged": round(merged, 3), "loss": round(loss, 4)},
+             {"utilisation": bar, "merged": 0.9, "loss": round(loss_alone, 4)},
+             use >= bar and merged >= 0.9 and loss < loss_alone, mbit=mbit, resets=resets, seconds=seconds, seed=args.seed)
+
+
 ROWS = {"quiet": row_quiet, "kills": row_kills, "storm": row_storm, "crowd": row_crowd,
         "syncer-kills": row_syncer_kills, "partition": row_partition, "stale": row_stale,
-        "edge": row_edge}
+        "edge": row_edge, "lines": row_lines}
 SHORT = ["quiet", "kills", "syncer-kills", "partition", "stale", "edge"]
 
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """How many learners one syncer process carries: one line of JSON a figure.
 
-connections.py [--short] [--learners N] [--keep] [--pelago build/pelago]
+connections.py [--short] [--learners N] [--at-once] [--keep] [--pelago build/pelago]
 
 N learner processes without a trainer (`pelago learner --stub-step 1s`: steps by the clock, made-up changes; sockets, TLS, protocol,
 encoding and merges are real) on one syncer, all from one address: 1,000, with --short 200. They are started a few at a time,
-as fast as they get in: on other machines they would bring processors of their own. The soft limit of open files is 256 when the
+as fast as they get in, or with --at-once all in one moment; they are nice to the syncer, because on other machines they would
+bring processors of their own. The soft limit of open files is 256 when the
 syncer starts; raising it is its own business. When everybody is merged it watches for a while:
 
   connections          every learner merged; the oldest report, of every learner and every look, is at most 2 s old
@@ -46,6 +47,7 @@ class Crowd:
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard)))
         self.processes = []
         self.token = ""
+        self.starting_max = learners if args.at_once else STARTING_MAX
 
     def ask(self, *words):
         return subprocess.run([self.pelago, *words], capture_output=True, text=True, check=False)
@@ -64,7 +66,7 @@ class Crowd:
         with open(os.path.join(self.folder, f"learner-{n}.log"), "w", encoding="utf-8") as log:
             self.processes.append(subprocess.Popen(
                 [self.pelago, "learner", "--dir", os.path.join(self.folder, f"learner-{n}"), "--join", self.token, "--threads",
-                 "1", "--stub-step", "1s", "--checkpoint-every", "1h"], stdout=log, stderr=log))
+                 "1", "--nice", "19", "--stub-step", "1s", "--checkpoint-every", "1h"], stdout=log, stderr=log))
 
     def invite(self, seconds=20):
         deadline = time.monotonic() + seconds
@@ -83,7 +85,7 @@ class Crowd:
         while time.monotonic() < begin + seconds:
             s = self.status() or s
             alive = s["alive"] if s else 0
-            while len(self.processes) < min(self.learners, alive + STARTING_MAX):
+            while len(self.processes) < min(self.learners, alive + self.starting_max):
                 self.add()
             if s and alive >= self.learners and merged_of(s) >= self.learners:
                 break
@@ -130,6 +132,7 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("--short", action="store_true")
     p.add_argument("--learners", type=int, default=0)
+    p.add_argument("--at-once", action="store_true")
     p.add_argument("--keep", action="store_true")
     p.add_argument("--pelago", default="build/pelago")
     args = p.parse_args()
@@ -144,7 +147,7 @@ def main():
         lost = last["lost"] - first["lost"]
         emit("connections", {"merged": merged, "oldest_report_s": round(max(ages), 2)},
              {"merged": learners, "oldest_report_s": AGE_BAR_S},
-             merged >= learners and max(ages) <= AGE_BAR_S and lost == 0, learners=learners, alive=last["alive"], lost=lost,
+             merged >= learners and max(ages) <= AGE_BAR_S and lost == 0, learners=learners, at_once=args.at_once, alive=last["alive"], lost=lost,
              looks=len(ages), started_in_s=round(took, 1), lost_while_starting=first["lost"])
         span = last["uptime_s"] - first["uptime_s"]
         cpu = (last["cpu_s"] - first["cpu_s"]) / span

@@ -1,7 +1,7 @@
 #!/bin/bash
 # scripts/bench_cluster.sh [--short] [--row NAME,...] - everything a real cluster must show, one line of JSON a row.
 #
-# Rows of bench/cluster.py (quiet, kills, storm, crowd, syncer-kills, partition, stale, edge), and: merge (pelago bench merge), link (bench/link.sh), wan
+# Rows of bench/cluster.py (quiet, kills, storm, crowd, syncer-kills, partition, stale, edge, lines), and: merge (pelago bench merge), link (bench/link.sh), wan
 # (bench/wan.sh), connections, hostile, private (bench/*.py). --short: the forms that take seconds. The last line counts rows.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -14,8 +14,8 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-own=quiet,kills,syncer-kills,partition,stale,edge
-[ ${#short[@]} -gt 0 ] || own=quiet,kills,crowd,partition,stale,edge
+own=quiet,kills,syncer-kills,partition,stale,edge,lines
+[ ${#short[@]} -gt 0 ] || own=quiet,kills,crowd,partition,stale,edge,lines
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 wanted() { [ -z "$rows" ] || [[ ,$rows, == *,$1,* ]]; }

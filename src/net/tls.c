@@ -177,7 +177,9 @@ static int check_member(X509_STORE_CTX *store, struct pl_tls_check *check)
         code = pl_pki_verify(leaf, check->authority, X509_PURPOSE_SSL_CLIENT, false);
     }
     if (code == X509_V_ERR_CERT_NOT_YET_VALID)
-        return refuse(check, code, PELAGO_STALE, "its certificate is not valid yet by this machine's clock");
+        /* The alert for expired ones, which the peer reads as a question of clocks; there is none of its own. */
+        return refuse(check, X509_V_ERR_CERT_HAS_EXPIRED, PELAGO_STALE,
+                      "its certificate is not valid yet by this machine's clock");
     if (code != X509_V_OK)
         return refuse(check, code, PELAGO_INVALID, "its certificate is not of this run's authority");
     if (pl_pki_read_name(leaf, &check->name) != PELAGO_OK || check->name.role == PL_ROLE_NONE)

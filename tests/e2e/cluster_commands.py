@@ -12,6 +12,7 @@ import select
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -222,6 +223,61 @@ def mistakes_of_learners():
     s.end()
 
 
+def other_versions():
+    """Whoever speaks another version is refused, with a sentence that names both."""
+    s = syncer(temp / "versions", *TINY)
+    host, port = (temp / "versions" / "address").read_text().split(":")
+    for names, frame, sentence in ((["pelago/2"], b"", "not pelago/1"),
+                                   (["pelago/1"], b"PL\x02\x01" + bytes(12), "protocol version 2, this build speaks version 1")):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.set_alpn_protocols(names)
+        try:
+            with socket.create_connection((host, int(port))) as plain, context.wrap_socket(plain) as line:
+                line.sendall(frame)
+                while line.recv(4096):
+                    pass
+        except OSError:
+            pass
+        s.until_says(sentence)
+    s.end()
+
+
+def skewed_clocks():
+    """The date matters to nobody but a certificate: a learner's may be wrong, a syncer's must not go back."""
+    library, day = os.environ.get("PELAGO_SKEW"), 86400
+    if library is None:
+        return
+
+    def at(seconds):
+        return {"env": {**os.environ, "LD_PRELOAD": library, "PELAGO_SKEW_S": str(seconds)}}
+
+    home = temp / "skewed"
+    s = syncer(home, *TINY, "--tokens", "100M")
+    token = run("invite", home, "--bare", "--uses", 2)[0].strip()
+    for skew, word in ((3 * day, "ahead of"), (-3 * day, "behind")):
+        learner = Process("learner", "--join", token, "--dir", temp / f"skew{skew}", "--threads", 1, "--pace", "20ms", **at(skew))
+        learner.until_says(f"this machine's clock is {abs(skew)} seconds {word} the syncer's; it does not matter here")
+        until(lambda: any(x["alive"] and x["rounds_merged"] > 0 for x in status(home)["learners"]), "it to be merged", learner.popen)
+        assert learner.end() == 128 + signal.SIGTERM
+    s.end()
+    # two days later by the syncer's clock: certificates have run out, and are renewed by their owners
+    s = Process("syncer", "--dir", home, "--listen", "127.0.0.1:0", **at(2 * day))
+    s.until_says("syncer.listen")
+    learner = Process("learner", "--dir", temp / f"skew{3 * day}", "--threads", 1, "--pace", "20ms", **at(3 * day))
+    learner.until_says("the certificate is renewed")
+    learner.until_says("shard.live")
+    learner.end()
+    s.end()
+    # and back again: what was issued then is not valid yet
+    s = syncer(home)
+    learner = Process("learner", "--dir", temp / f"skew{3 * day}", "--threads", 1, "--pace", "20ms", **at(3 * day))
+    learner.until_says("not valid yet by its clock")
+    s.until_says("its certificate is not valid yet by this machine's clock")
+    learner.end()
+    s.end()
+
+
 def mirror():
     """The syncer's disk is lost: it goes on from the mirror, at versions no older than any learner has seen."""
     home, copy = temp / "mirrored", temp / "mirror"
@@ -428,7 +484,7 @@ def live_screen():
 
 with tempfile.TemporaryDirectory() as name:
     temp = Path(name)
-    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, mirror, full_disk, whole_run, parent_dies,
+    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, mirror, full_disk, whole_run, parent_dies,
              hopeless, broken_links, shards, live_screen]
     try:
         for part in parts:
