@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "codec/kernels.h"
 #include "codec/scale.h"
+#include "codec/topk.h"
 
 /* Eight bytes, the first lowest. */
 static uint64_t load_le64(const uint8_t *p)
@@ -73,27 +74,37 @@ static bool any_nibble_8(const uint8_t *bytes, size_t n)
     return found;
 }
 
-static bool scale_check(uint32_t h, uint32_t max)
+/* Is one of the bytes 0x80, which stands for nothing in int8? */
+static bool any_byte_80(const uint8_t *bytes, size_t n)
 {
-    return h == 0 || (h >= PL_SCALE_MIN && h <= max);
+    uint8_t found = 0;
+    for (size_t i = 0; i < n; i++)
+        found |= bytes[i] == 0x80;
+    return found != 0;
 }
 
-static bool int4_block_check(const uint8_t *bytes, size_t len)
-{
-    uint32_t h = (uint32_t)pl_get_le(bytes, PL_CODEC_SCALE_BYTES);
-    const uint8_t *codes = bytes + PL_CODEC_SCALE_BYTES;
-    size_t count = (len + 1) / 2;
-    return scale_check(h, PL_INT4_SCALE_MAX) && !any_nibble_8(codes, count) &&
-           (len % 2 == 0 || codes[count - 1] >> 4 == 0) && (h != 0 || !any_bit(codes, count));
-}
+/* What a block of a codec may be. No code but the lowest number of two's complement, or minus zero, is ever wrong. */
+static const struct {
+    uint32_t scale_min, scale_max;
+    uint8_t bits;
+    bool (*any_wrong)(const uint8_t *codes, size_t count); /* NULL: every code means something */
+} rules[] = {
+    [PL_CODEC_INT4] = {PL_SCALE_MIN, PL_INT4_SCALE_MAX, 4, any_nibble_8},
+    [PL_CODEC_INT2] = {PL_SCALE_MIN, PL_INT2_SCALE_MAX, 2, NULL},
+    [PL_CODEC_INT8] = {PL_SCALE_MIN, PL_INT8_SCALE_MAX, 8, any_byte_80},
+    [PL_CODEC_E3M0] = {PL_E3M0_SCALE_MIN, PL_BF16_MAX, 4, any_nibble_8},
+};
 
-static bool int2_block_check(const uint8_t *bytes, size_t len)
+static bool block_check(uint32_t codec, const uint8_t *bytes, size_t len)
 {
-    uint32_t h = (uint32_t)pl_get_le(bytes, PL_CODEC_SCALE_BYTES);
+    const uint32_t h = (uint32_t)pl_get_le(bytes, PL_CODEC_SCALE_BYTES);
     const uint8_t *codes = bytes + PL_CODEC_SCALE_BYTES;
-    size_t count = (len + 3) / 4;
-    return scale_check(h, PL_INT2_SCALE_MAX) && (len % 4 == 0 || codes[count - 1] >> 2 * (len % 4) == 0) &&
-           (h != 0 || !any_bit(codes, count));
+    const size_t bits = len * rules[codec].bits, count = (bits + 7) / 8;
+    if (h == 0)
+        return !any_bit(codes, count);
+    return h >= rules[codec].scale_min && h <= rules[codec].scale_max &&
+           (rules[codec].any_wrong == NULL || !rules[codec].any_wrong(codes, count)) &&
+           (bits % 8 == 0 || codes[count - 1] >> bits % 8 == 0);
 }
 
 bool pl_codec_check(enum pl_codec codec, const uint8_t *bytes, size_t n)
@@ -103,11 +114,10 @@ bool pl_codec_check(enum pl_codec codec, const uint8_t *bytes, size_t n)
         return fp32_check(bytes, n);
     if (codec == PL_CODEC_BF16)
         return bf16_check(bytes, n);
-    for (size_t at = 0; at < n; at += PL_CODEC_BLOCK) {
-        size_t len = n - at < PL_CODEC_BLOCK ? n - at : PL_CODEC_BLOCK;
-        const uint8_t *block = bytes + pl_codec_bytes(codec, at);
-        if (!(codec == PL_CODEC_INT4 ? int4_block_check : int2_block_check)(block, len))
+    const bool topk = pl_codec_is_topk((uint32_t)codec);
+    const size_t unit = topk ? PL_CODEC_CHUNK : PL_CODEC_BLOCK, stride = pl_codec_bytes(codec, unit);
+    for (size_t at = 0; at < n; at += unit, bytes += stride)
+        if (!(topk ? pl_topk_check : block_check)((uint32_t)codec, bytes, n - at < unit ? n - at : unit))
             return false;
-    }
     return true;
 }

@@ -18,7 +18,7 @@ _Static_assert(FLT_EVAL_METHOD == 0, "float and double must be evaluated in thei
 enum {
     WAVE = 64, /* chunks of a wave */
     CHUNK_BLOCKS = PL_MERGE_CHUNK / PL_MERGE_BLOCK,
-    PIECE = 8 * PL_MERGE_BLOCK, /* values of the result that are still near when their squares are summed */
+    PIECE = PL_CODEC_CHUNK, /* values of the result that are still near when their squares are summed */
 };
 
 struct job {
