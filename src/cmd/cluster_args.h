@@ -12,7 +12,7 @@ struct pl_cluster_args {
     struct pl_train_args train;
     const char *algorithm, *up, *down, *apply;
     uint32_t learners, shards, fragments, period, overlap, quorum;
-    double outer_lr, outer_momentum;
+    double outer_lr, outer_momentum, feedback_decay, selective;
 };
 
 enum { PL_CLUSTER_OPTIONS_MAX = PL_TRAIN_OPTIONS_MAX + 16 };

@@ -159,9 +159,9 @@ void pl_codec_decode_by(const struct pl_codec_kernels *k, enum pl_codec codec, c
         chunks_decode(codec, bytes, n, out);
 }
 
-static bool encodable(const struct pl_codec_kernels *k, enum pl_codec codec, const float *x, size_t n)
+bool pl_codec_takes(enum pl_codec codec, const float *values, size_t n)
 {
-    return k->top(x, n) < (codec == PL_CODEC_BF16 ? BF16_TOP_BITS : INFINITY_BITS);
+    return pl_codec_kernels()->top(values, n) < (codec == PL_CODEC_BF16 ? BF16_TOP_BITS : INFINITY_BITS);
 }
 
 /* Piece by piece, so that the look for infinities and the encoding find the values in the cache. */
@@ -170,7 +170,7 @@ bool pl_codec_encode(enum pl_codec codec, const float *values, size_t n, uint8_t
     const struct pl_codec_kernels *k = pl_codec_kernels();
     for (size_t at = 0; at < n; at += PL_CODEC_CHUNK) {
         size_t len = chunk_len(n, at);
-        if (!encodable(k, codec, values + at, len))
+        if (!pl_codec_takes(codec, values + at, len))
             return false;
         pl_codec_encode_by(k, codec, values + at, len, out + pl_codec_bytes(codec, at), NULL);
     }
@@ -179,10 +179,9 @@ bool pl_codec_encode(enum pl_codec codec, const float *values, size_t n, uint8_t
 
 bool pl_codec_encode_feedback(enum pl_codec codec, float *values, size_t n, uint8_t *out)
 {
-    const struct pl_codec_kernels *k = pl_codec_kernels();
-    if (!encodable(k, codec, values, n))
+    if (!pl_codec_takes(codec, values, n))
         return false;
-    pl_codec_encode_by(k, codec, values, n, out, values);
+    pl_codec_encode_by(pl_codec_kernels(), codec, values, n, out, values);
     return true;
 }
 

@@ -52,8 +52,11 @@ bool pl_codec_of_name(const char *name, enum pl_codec *codec);
 /* Bytes of n values; n is at most PL_PARAMS_MAX. */
 size_t pl_codec_bytes(enum pl_codec codec, size_t n);
 
-/* Writes pl_codec_bytes. False: a value is not finite, or too large for the codec (bf16's largest number is 0.4% below
- * float's; the others take every finite value); out is then unspecified. */
+/* Whether all values are finite, and none is too large for the codec: bf16's largest number is 0.4% below float's, the
+ * others take every finite value. */
+bool pl_codec_takes(enum pl_codec codec, const float *values, size_t n);
+
+/* Writes pl_codec_bytes. False: the codec does not take them; out is then unspecified. */
 bool pl_codec_encode(enum pl_codec codec, const float *values, size_t n, uint8_t *out);
 
 /* As above, and what was lost replaces the values: values[i] -= decoded[i]. On false values are as before. */
