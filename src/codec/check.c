@@ -74,13 +74,23 @@ static bool any_nibble_8(const uint8_t *bytes, size_t n)
     return found;
 }
 
-/* Is one of the bytes 0x80, which stands for nothing in int8? */
+/* The same for bytes: 0x80, which stands for nothing in int8. */
+static bool byte_80(uint64_t word)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    uint64_t t = word ^ 0x80 * ones;
+    return ((t - ones) & ~t & 0x80 * ones) != 0;
+}
+
 static bool any_byte_80(const uint8_t *bytes, size_t n)
 {
-    uint8_t found = 0;
-    for (size_t i = 0; i < n; i++)
-        found |= bytes[i] == 0x80;
-    return found != 0;
+    bool found = false;
+    size_t at = 0;
+    for (; at + 8 <= n; at += 8)
+        found |= byte_80(load_le64(bytes + at));
+    for (; at < n; at++)
+        found |= bytes[at] == 0x80;
+    return found;
 }
 
 /* What a block of a codec may be. No code but the lowest number of two's complement, or minus zero, is ever wrong. */

@@ -255,27 +255,34 @@ static void test_check(void **state)
     assert_true(pl_codec_check(PL_CODEC_BF16, (const uint8_t[]){0x7f, 0x7f}, 1));
 }
 
-/* One wrong nibble anywhere in a large encoding is found. */
+/* One wrong code anywhere in a large encoding is found. */
+static void find_anywhere(enum pl_codec codec, size_t block_bytes, uint8_t mask, uint8_t wrong)
+{
+    enum { N = 600 };
+    static float x[N];
+    static uint8_t bytes[2 * N];
+    for (size_t i = 0; i < N; i++)
+        x[i] = (float)i;
+    assert_true(pl_codec_encode(codec, x, N, bytes));
+    for (size_t i = 0; i < pl_codec_bytes(codec, N); i++) {
+        if (i % block_bytes < 2)
+            continue;
+        uint8_t good = bytes[i];
+        bytes[i] = (uint8_t)((good & ~mask) | wrong);
+        assert_false(pl_codec_check(codec, bytes, N));
+        bytes[i] = good;
+    }
+    assert_true(pl_codec_check(codec, bytes, N));
+}
+
 static void test_check_finds_it_anywhere(void **state)
 {
     (void)state;
-    enum { N = 600 };
-    static float x[N];
-    static uint8_t bytes[N];
-    for (size_t i = 0; i < N; i++)
-        x[i] = (float)i;
-    assert_true(pl_codec_encode(PL_CODEC_INT4, x, N, bytes));
-    for (size_t i = 0; i < pl_codec_bytes(PL_CODEC_INT4, N); i++) {
-        if (i % 130 < 2)
-            continue;
-        for (int high = 0; high < 2; high++) {
-            uint8_t good = bytes[i];
-            bytes[i] = (uint8_t)(high ? (good & 0x0f) | 0x80 : (good & 0xf0) | 0x08);
-            assert_false(check4(bytes, N));
-            bytes[i] = good;
-        }
-    }
-    assert_true(check4(bytes, N));
+    find_anywhere(PL_CODEC_INT4, 130, 0x0f, 0x08);
+    find_anywhere(PL_CODEC_INT4, 130, 0xf0, 0x80);
+    find_anywhere(PL_CODEC_E3M0, 130, 0x0f, 0x08);
+    find_anywhere(PL_CODEC_E3M0, 130, 0xf0, 0x80);
+    find_anywhere(PL_CODEC_INT8, 258, 0xff, 0x80);
 }
 
 /* Of any size from 2^-40 to 2^40: one value rules its block. */
