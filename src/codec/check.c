@@ -10,14 +10,6 @@
 #include "codec/scale.h"
 #include "codec/topk.h"
 
-/* Eight bytes, the first lowest. */
-static uint64_t load_le64(const uint8_t *p)
-{
-    uint64_t word;
-    memcpy(&word, p, sizeof word);
-    return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? word : __builtin_bswap64(word);
-}
-
 /* Several numbers in a word: adding the exponent's lowest bit to an exponent of all ones, which an infinity or a NaN has,
  * carries into the bit of the sign, and no further. */
 static uint64_t carries(uint64_t word, uint64_t exponents, uint64_t lowest)
@@ -31,7 +23,7 @@ static bool finite(const uint8_t *bytes, size_t n, uint64_t exponents, uint64_t 
     uint64_t bad = 0, last = 0;
     size_t at = 0;
     for (; at + 8 <= n; at += 8)
-        bad |= carries(load_le64(bytes + at), exponents, lowest);
+        bad |= carries(pl_load_le64(bytes + at), exponents, lowest);
     for (size_t i = at; i < n; i++)
         last |= (uint64_t)bytes[i] << 8 * (i - at);
     return (bad | carries(last, exponents, lowest)) == 0;
@@ -55,26 +47,12 @@ static bool any_bit(const uint8_t *bytes, size_t n)
     return all != 0;
 }
 
-/* Is one of the sixteen nibbles 8, which stands for nothing? The lowest zero nibble of t is found exactly. */
-static bool nibble_8(uint64_t word)
+static bool any_nibble_8(const uint8_t *codes, size_t n)
 {
-    const uint64_t ones = UINT64_C(0x1111111111111111);
-    uint64_t t = word ^ 8 * ones;
-    return ((t - ones) & ~t & 8 * ones) != 0;
+    return pl_codec_kernels()->any_nibble_8(codes, n);
 }
 
-static bool any_nibble_8(const uint8_t *bytes, size_t n)
-{
-    bool found = false;
-    size_t at = 0;
-    for (; at + 8 <= n; at += 8)
-        found |= nibble_8(load_le64(bytes + at));
-    for (; at < n; at++)
-        found |= nibble_8(bytes[at]);
-    return found;
-}
-
-/* The same for bytes: 0x80, which stands for nothing in int8. */
+/* Is one of the eight bytes 0x80, which stands for nothing in int8? The lowest zero byte of t is found exactly. */
 static bool byte_80(uint64_t word)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -87,7 +65,7 @@ static bool any_byte_80(const uint8_t *bytes, size_t n)
     bool found = false;
     size_t at = 0;
     for (; at + 8 <= n; at += 8)
-        found |= byte_80(load_le64(bytes + at));
+        found |= byte_80(pl_load_le64(bytes + at));
     for (; at < n; at++)
         found |= bytes[at] == 0x80;
     return found;

@@ -348,6 +348,22 @@ static void topk_select(const float *x, uint32_t k, uint16_t *index)
     pl_topk_take(near, places, found, limit, k, index);
 }
 
+/* With the 8 of each half turned into 0, the halves that are zero are looked for. */
+static bool any_nibble_8(const uint8_t *codes, size_t n)
+{
+    const __m256i low = _mm256_set1_epi8(15), high = _mm256_slli_epi16(low, 4),
+                  eights = _mm256_set1_epi8((char)0x88);
+    const __m256i zero = _mm256_setzero_si256();
+    __m256i found = zero;
+    size_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        __m256i t = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(codes + i)), eights);
+        found = _mm256_or_si256(found, _mm256_cmpeq_epi8(_mm256_and_si256(t, low), zero));
+        found = _mm256_or_si256(found, _mm256_cmpeq_epi8(_mm256_and_si256(t, high), zero));
+    }
+    return _mm256_testz_si256(found, found) == 0 || pl_codec_portable.any_nibble_8(codes + i, n - i);
+}
+
 static void add(const float *x, size_t n, float *out)
 {
     size_t i = 0;
@@ -369,5 +385,6 @@ const struct pl_codec_kernels pl_codec_avx2 = {
                       [PL_CODEC_INT8] = int8_decode_blocks,
                       [PL_CODEC_E3M0] = e3m0_decode_blocks},
     .topk_select = topk_select,
+    .any_nibble_8 = any_nibble_8,
     .add = add,
 };

@@ -304,6 +304,20 @@ static void topk_select(const float *x, uint32_t k, uint16_t *index)
     pl_topk_take(near, places, found, limit, k, index);
 }
 
+/* With the 8 of each half turned into 0, a byte with such a half has none of its bits. */
+static bool any_nibble_8(const uint8_t *codes, size_t n)
+{
+    const __m512i low = _mm512_set1_epi8(15), high = _mm512_slli_epi16(low, 4),
+                  eights = _mm512_set1_epi8((char)0x88);
+    __mmask64 found = 0;
+    size_t i = 0;
+    for (; i + 64 <= n; i += 64) {
+        __m512i t = _mm512_xor_si512(_mm512_loadu_si512(codes + i), eights);
+        found |= _mm512_testn_epi8_mask(t, low) | _mm512_testn_epi8_mask(t, high);
+    }
+    return found != 0 || pl_codec_portable.any_nibble_8(codes + i, n - i);
+}
+
 static void add(const float *x, size_t n, float *out)
 {
     size_t i = 0;
@@ -325,5 +339,6 @@ const struct pl_codec_kernels pl_codec_avx512 = {
                       [PL_CODEC_INT8] = int8_decode_blocks,
                       [PL_CODEC_E3M0] = e3m0_decode_blocks},
     .topk_select = topk_select,
+    .any_nibble_8 = any_nibble_8,
     .add = add,
 };

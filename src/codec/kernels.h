@@ -53,6 +53,8 @@ struct pl_codec_kernels {
     pl_decode_blocks_fn *decode_blocks[PL_CODEC_BLOCK_KINDS];
     /* The places of the k largest magnitudes of a whole chunk, in order; of equal ones the first. 1 <= k <= 256. */
     void (*topk_select)(const float *x, uint32_t k, uint16_t *index);
+    /* Is a half byte 8, which stands for nothing in int4 and e3m0? */
+    bool (*any_nibble_8)(const uint8_t *codes, size_t n);
     /* out += x */
     void (*add)(const float *x, size_t n, float *out);
 };

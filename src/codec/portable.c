@@ -53,6 +53,25 @@ static void topk_select(const float *x, uint32_t k, uint16_t *index)
     pl_topk_select(x, PL_CODEC_CHUNK, k, index);
 }
 
+/* Is one of the sixteen nibbles 8, which stands for nothing? The lowest zero nibble of t is found exactly. */
+static bool nibble_8(uint64_t word)
+{
+    const uint64_t ones = UINT64_C(0x1111111111111111);
+    uint64_t t = word ^ 8 * ones;
+    return ((t - ones) & ~t & 8 * ones) != 0;
+}
+
+static bool any_nibble_8(const uint8_t *bytes, size_t n)
+{
+    bool found = false;
+    size_t at = 0;
+    for (; at + 8 <= n; at += 8)
+        found |= nibble_8(pl_load_le64(bytes + at));
+    for (; at < n; at++)
+        found |= nibble_8(bytes[at]);
+    return found;
+}
+
 static void add(const float *x, size_t n, float *out)
 {
     for (size_t i = 0; i < n; i++)
@@ -72,6 +91,7 @@ const struct pl_codec_kernels pl_codec_portable = {
                       [PL_CODEC_INT8] = int8_decode_blocks,
                       [PL_CODEC_E3M0] = e3m0_decode_blocks},
     .topk_select = topk_select,
+    .any_nibble_8 = any_nibble_8,
     .add = add,
 };
 

@@ -32,6 +32,14 @@ static inline float pl_scale_get(const uint8_t *bytes)
     return pl_bf16_to_float((pl_bf16)pl_get_le(bytes, 2));
 }
 
+/* Eight bytes, the first lowest. */
+static inline uint64_t pl_load_le64(const uint8_t *p)
+{
+    uint64_t word;
+    memcpy(&word, p, sizeof word);
+    return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? word : __builtin_bswap64(word);
+}
+
 /* To bf16, with nothing between zero and PL_SCALE_MIN. */
 static inline pl_bf16 pl_scale_settle(float scale)
 {

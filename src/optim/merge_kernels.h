@@ -58,6 +58,10 @@ struct pl_merge_kernels {
     /* out[i] = sum over m of share[m] * v[m][i] for len values from that block on; out is theirs. There is a
      * contribution at least. Shares are numbers that a float can be. */
     void (*blend)(const struct pl_merge_input *in, const double *share, size_t block, size_t len, float *out);
+    /* The same for a result that nobody reads soon: past the cache where out begins a line of it. Memory is then not
+     * read before it is written. */
+    void (*blend_far)(const struct pl_merge_input *in, const double *share, size_t block, size_t len,
+                      float *out);
     /* x[i] = (float)(factor * x[i]) */
     void (*scale)(double factor, size_t n, float *x);
     /* See outer.h. */

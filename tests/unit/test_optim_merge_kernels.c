@@ -24,6 +24,7 @@ static const size_t sizes[] = {0,     1,     2,     15,    16,    17,    255,
 static const uint32_t counts[] = {1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, M_MAX};
 
 static float values[M_MAX][N_MAX], decoded[M_MAX][N_MAX], want[N_MAX], got[N_MAX + 1];
+static _Alignas(64) float far_room[N_MAX + 2];
 static uint8_t bytes[M_MAX][4 * N_MAX + 1];
 static double scratch[SCRATCH];
 
@@ -188,6 +189,14 @@ static void compare_blend(const struct pl_merge_kernels *k, const struct pl_cont
     assert_memory_equal(got, want, len * sizeof(float));
     pl_merge_portable.blend(&coded, share, block, len, got);
     assert_memory_equal(got, want, len * sizeof(float));
+    const struct pl_merge_input *const both[] = {&floats, &coded};
+    for (int i = 0; i < 4; i++) { /* at the beginning of a line, and not */
+        float *to = far_room + i % 2;
+        to[len] = 12345.0f;
+        k->blend_far(both[i / 2], share, block, len, to);
+        assert_memory_equal(to, want, len * sizeof(float));
+        assert_true(to[len] == 12345.0f);
+    }
     assert_true(got[len] == 12345.0f);
 }
 
