@@ -2,8 +2,8 @@
  *
  * Sizes and losses are of changes as training makes them, as far as numbers from a formula can be: bell-shaped, rows of
  * 512 values of five scales, one row in sixteen nearly quiet. They go through error feedback for a few rounds, so that what
- * is encoded in the last one, the one that counts, holds what the others left. Speeds are of one thread on arrays larger
- * than the caches, in turns with a triad; the fastest turn counts.
+ * is encoded in the last one, the one that counts, holds what the others left. Speeds are of one thread, in its own
+ * processor time, on arrays larger than the caches, in turns with a triad; the fastest turn counts.
  */
 #ifndef PL_BENCH_CODEC_BENCH_H
 #define PL_BENCH_CODEC_BENCH_H

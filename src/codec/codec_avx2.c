@@ -320,19 +320,18 @@ INLINE uint32_t kth_largest(const uint32_t *x, size_t n, uint32_t k, int last)
     return limit;
 }
 
-/* Every lane of sixteen vectors has its largest. The k-th of these 256 is not above the k-th of all, and hardly below it:
+/* Of every 256th value the largest is known, from all over the chunk, because neighbours are of like size. The k-th of these 256 is not above the k-th of all, and hardly below it:
  * what is as large is set aside, and of that the k largest are found. */
 static void topk_select(const float *x, uint32_t k, uint16_t *index)
 {
-    enum { TOGETHER = 16 }; /* values whose largest is known */
-    uint32_t most[PL_CODEC_CHUNK / TOGETHER], near[PL_CODEC_CHUNK + WIDTH], places[PL_CODEC_CHUNK], found = 0;
-    for (size_t g = 0; g < PL_CODEC_CHUNK / TOGETHER; g += WIDTH) {
+    uint32_t most[PL_CODEC_BLOCK], near[PL_CODEC_CHUNK + WIDTH], places[PL_CODEC_CHUNK], found = 0;
+    for (size_t g = 0; g < PL_CODEC_BLOCK; g += WIDTH) {
         __m256i m = _mm256_setzero_si256();
-        for (size_t i = 0; i < TOGETHER * WIDTH; i += WIDTH)
-            m = _mm256_max_epu32(m, magnitude(_mm256_loadu_ps(x + g * TOGETHER + i)));
+        for (size_t i = 0; i < PL_CODEC_CHUNK; i += PL_CODEC_BLOCK)
+            m = _mm256_max_epu32(m, magnitude(_mm256_loadu_ps(x + g + i)));
         _mm256_storeu_si256((__m256i *)(most + g), m);
     }
-    const uint32_t least = kth_largest(most, PL_CODEC_CHUNK / TOGETHER, k, 16);
+    const uint32_t least = kth_largest(most, PL_CODEC_BLOCK, k, 16);
     const __m256i below = _mm256_set1_epi32((int)least - 1);
     for (size_t i = 0; i < PL_CODEC_CHUNK; i += WIDTH) {
         __m256i m = magnitude(_mm256_loadu_ps(x + i));

@@ -277,15 +277,15 @@ INLINE uint32_t kth_largest(const uint32_t *x, size_t n, uint32_t k, int last)
     return limit;
 }
 
-/* Every lane of sixteen vectors has its largest. The k-th of these 256 is not above the k-th of all, and hardly below it:
+/* Of every 256th value the largest is known, from all over the chunk, because neighbours are of like size. The k-th of these 256 is not above the k-th of all, and hardly below it:
  * what is as large is set aside, and of that the k largest are found. */
 static void topk_select(const float *x, uint32_t k, uint16_t *index)
 {
     uint32_t most[PL_CODEC_BLOCK], near[PL_CODEC_CHUNK + WIDTH], places[PL_CODEC_CHUNK + WIDTH], found = 0;
     for (size_t g = 0; g < PL_CODEC_BLOCK; g += WIDTH) {
         __m512i m = _mm512_setzero_si512();
-        for (size_t i = 0; i < PL_CODEC_BLOCK; i += WIDTH)
-            m = _mm512_max_epu32(m, magnitude(_mm512_loadu_ps(x + g * WIDTH + i)));
+        for (size_t i = 0; i < PL_CODEC_CHUNK; i += PL_CODEC_BLOCK)
+            m = _mm512_max_epu32(m, magnitude(_mm512_loadu_ps(x + g + i)));
         _mm512_storeu_si512(most + g, m);
     }
     const __m512i least = _mm512_set1_epi32((int)kth_largest(most, PL_CODEC_BLOCK, k, 16));
