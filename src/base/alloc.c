@@ -8,6 +8,9 @@
 #include <malloc.h>
 #endif
 
+enum { LINE = 64, LARGE = 1 << 20 };
+
+/* Large blocks begin a line of the cache: loops that store past the cache need it (optim/merge_kernels.h). */
 static void *system_resize(void *user, void *block, size_t old_bytes, size_t new_bytes)
 {
     (void)user;
@@ -16,6 +19,8 @@ static void *system_resize(void *user, void *block, size_t old_bytes, size_t new
         free(block);
         return NULL;
     }
+    if (block == NULL && new_bytes >= LARGE && new_bytes <= SIZE_MAX - LINE)
+        return aligned_alloc(LINE, (new_bytes + LINE - 1) / LINE * LINE);
     return realloc(block, new_bytes);
 }
 

@@ -10,7 +10,10 @@
 
 void pl_cluster_args_init(struct pl_cluster_args *a)
 {
-    *a = (struct pl_cluster_args){.outer_lr = (double)NAN, .outer_momentum = (double)NAN};
+    *a = (struct pl_cluster_args){.outer_lr = (double)NAN,
+                                  .outer_momentum = (double)NAN,
+                                  .feedback_decay = (double)NAN,
+                                  .selective = (double)NAN};
     pl_train_args_init(&a->train);
 }
 
@@ -33,9 +36,13 @@ uint32_t pl_cluster_options(struct pl_cluster_args *a, struct pl_option out[stat
         {"staleness", "N",
          "versions a returning learner's work may be behind to be merged still (default: 2)", PL_OPTION_U32,
          &a->staleness, 1, PL_STALENESS_MAX},
-        {"up", "CODEC", "fp32, bf16, int4 (default) or int2: what learners send", PL_OPTION_TEXT, &a->up, 0,
-         0},
+        {"up", "CODEC", PL_CODEC_NAMES " (default: int4): what learners send", PL_OPTION_TEXT, &a->up, 0, 0},
         {"down", "CODEC", "the same for what they get (default: int4)", PL_OPTION_TEXT, &a->down, 0, 0},
+        {"feedback-decay", "X",
+         "what up loses counts so much when it is sent later (default: 0.95 for top-k, else 1)",
+         PL_OPTION_FLOAT, &a->feedback_decay, 0, 0},
+        {"selective", "X", "blocks that changed less than X times the usual wait, both ways (default: 0)",
+         PL_OPTION_FLOAT, &a->selective, 0, 0},
         {"apply", "NAME", "rebase (default), overwrite or mix: what becomes of local work", PL_OPTION_TEXT,
          &a->apply, 0, 0},
         {"outer-lr", "RATE", "of the outer optimizer (default: 0.7)", PL_OPTION_FLOAT, &a->outer_lr, 0, 0},
@@ -64,8 +71,8 @@ bool pl_cluster_args_check(struct pl_cluster_args *a, const char *command, int *
     } words[] = {
         {"algorithm", a->algorithm, a->algorithm == NULL || pl_algorithm_of_name(a->algorithm, &algorithm),
          "decoupled, diloco or data_parallel"},
-        {"up", a->up, a->up == NULL || pl_codec_of_name(a->up, &codec), "fp32, bf16, int4 or int2"},
-        {"down", a->down, a->down == NULL || pl_codec_of_name(a->down, &codec), "fp32, bf16, int4 or int2"},
+        {"up", a->up, a->up == NULL || pl_codec_of_name(a->up, &codec), PL_CODEC_NAMES},
+        {"down", a->down, a->down == NULL || pl_codec_of_name(a->down, &codec), PL_CODEC_NAMES},
         {"apply", a->apply, a->apply == NULL || is_apply(a->apply), "rebase, overwrite or mix"},
     };
     for (unsigned i = 0; i < sizeof words / sizeof words[0]; i++)

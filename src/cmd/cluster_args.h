@@ -12,10 +12,10 @@ struct pl_cluster_args {
     struct pl_train_args train;
     const char *algorithm, *up, *down, *apply;
     uint32_t learners, shards, fragments, period, overlap, quorum, staleness;
-    double outer_lr, outer_momentum;
+    double outer_lr, outer_momentum, feedback_decay, selective;
 };
 
-enum { PL_CLUSTER_OPTIONS_MAX = PL_TRAIN_OPTIONS_MAX + 16 };
+enum { PL_CLUSTER_OPTIONS_MAX = PL_TRAIN_OPTIONS_MAX + 24 };
 
 void pl_cluster_args_init(struct pl_cluster_args *a);
 /* How many there are. */

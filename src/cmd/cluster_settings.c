@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "base/num.h"
 #include "cmd/cluster_args.h"
+#include "codec/feedback.h"
 #include "host/syncer_host.h"
 #include "train/dataset.h"
 
@@ -26,6 +27,7 @@ static void choose_words(struct pl_settings *s, const struct pl_cluster_args *a)
         (void)pl_codec_of_name(a->up, &s->up);
     if (a->down != NULL)
         (void)pl_codec_of_name(a->down, &s->down);
+    s->feedback_decay = pl_feedback_decay(s->up);
     if (a->apply != NULL)
         s->apply = strcmp(a->apply, "overwrite") == 0 ? 1 : strcmp(a->apply, "mix") == 0 ? 2 : 0;
 }
@@ -40,6 +42,8 @@ static void choose_numbers(struct pl_settings *s, const struct pl_cluster_args *
     s->overlap = a->overlap > 0 ? a->overlap : pl_min32(s->overlap, s->period);
     s->quorum = a->quorum > 0 ? a->quorum : s->quorum;
     s->staleness_max = a->staleness > 0 ? a->staleness : s->staleness_max;
+    s->feedback_decay = isnan(a->feedback_decay) ? s->feedback_decay : (float)a->feedback_decay;
+    s->selective = isnan(a->selective) ? s->selective : (float)a->selective;
     s->outer.lr = isnan(a->outer_lr) ? s->outer.lr : (float)a->outer_lr;
     s->outer.mu = isnan(a->outer_momentum) ? s->outer.mu : (float)a->outer_momentum;
 }
@@ -201,6 +205,8 @@ static enum pelago_status check_protocol(const struct pl_cluster_args *a, const 
         {"staleness", a->staleness > 0, w->staleness_max != s->staleness_max},
         {"up", a->up != NULL, w->up != s->up},
         {"down", a->down != NULL, w->down != s->down},
+        {"feedback-decay", !isnan(a->feedback_decay), differs(w->feedback_decay, s->feedback_decay)},
+        {"selective", !isnan(a->selective), differs(w->selective, s->selective)},
         {"apply", a->apply != NULL, w->apply != s->apply},
         {"outer-lr", !isnan(a->outer_lr), differs(w->outer.lr, s->outer.lr)},
         {"outer-momentum", !isnan(a->outer_momentum), differs(w->outer.mu, s->outer.mu)},

@@ -1,5 +1,7 @@
-/* cmd/cmd_bench.c - pelago bench: how fast this machine is, in training, in generating text, in merging and in sending. */
+/* cmd/cmd_bench.c - pelago bench: how fast this machine is, in training, in generating text, in merging, in encoding and in
+ * sending. */
 #include "base/cpu.h"
+#include "bench/codec_bench.h"
 #include "bench/infer_bench.h"
 #include "bench/merge_bench.h"
 #include "bench/trainer_bench.h"
@@ -172,6 +174,56 @@ static int bench_merge(int argc, char **argv)
     return run_merge(&b, json);
 }
 
+static const char codec[] = "bench codec";
+
+static int run_codec(const struct pl_codec_bench *b, bool json)
+{
+    struct pl_codec_result r;
+    struct pl_error err;
+    char line[PL_CODEC_LINE_MAX];
+    if (pl_codec_bench_run(b, &r, &err) != PELAGO_OK)
+        return pl_failure(codec, &err);
+    if (!json) {
+        printf("%.1fM values, one thread, %s, triad %.1f GB/s, %u turns\n", (double)r.values * 1e-6, r.cpu,
+               r.triad_gb_per_s, r.turns);
+        pl_codec_head_text(line);
+        puts(line);
+    }
+    for (uint32_t i = 0; i < r.count; i++) {
+        (json ? pl_codec_row_json : pl_codec_row_text)(&r, i, line);
+        puts(line);
+    }
+    return PL_EXIT_OK;
+}
+
+static int bench_codec(int argc, char **argv)
+{
+    struct pl_codec_bench b = {.seconds = 5};
+    double selective = 0;
+    bool json = false;
+    const struct pl_option table[] = {
+        {"selective", "X", "hold back blocks that changed less than X times the usual (default: 0)",
+         PL_OPTION_FLOAT, &selective, 0, 0},
+        {"seconds", "S", "how long to measure, at least (default: 5)", PL_OPTION_FLOAT, &b.seconds, 0, 0},
+        {"json", NULL, "print a line of JSON for each codec", PL_OPTION_FLAG, &json, 0, 0},
+    };
+    const struct pl_options options = {
+        codec, "[OPTION...]",
+        "What each codec makes of changes of mixed scales: bits a value, also with zstd, the share of the\n"
+        "squares that is lost at once, the length of what waits after rounds of error feedback, and speed.",
+        table, sizeof table / sizeof table[0]};
+    struct pl_words words;
+    int code;
+    if (!pl_options_parse(&options, argc, argv, &words, &code))
+        return code;
+    if (words.count > 0)
+        return pl_usage_error(codec, "unexpected '%s'", pl_text_clip(words.at[0]).at);
+    if (!(selective >= 0 && (float)selective < 1))
+        return pl_usage_error(codec, "--selective is %g, expected at least 0 and below 1", selective);
+    b.selective = (float)selective;
+    return run_codec(&b, json);
+}
+
 int pl_cmd_bench(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "trainer") == 0)
@@ -180,12 +232,14 @@ int pl_cmd_bench(int argc, char **argv)
         return bench_sample(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "merge") == 0)
         return bench_merge(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "codec") == 0)
+        return bench_codec(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "link") == 0)
         return pl_cmd_bench_link(argc - 1, argv + 1);
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        printf("usage: pelago bench trainer|sample|merge|link [OPTION...]\n\nHow fast this machine trains, "
-               "generates text, merges and sends; pelago bench trainer --help says more.\n");
+        printf("usage: pelago bench trainer|sample|merge|codec|link [OPTION...]\n\nHow fast this machine "
+               "trains, generates text, merges, encodes and sends; pelago bench trainer --help says more.\n");
         return PL_EXIT_OK;
     }
-    return pl_usage_error("bench", "expected what to measure: trainer, sample, merge or link");
+    return pl_usage_error("bench", "expected what to measure: trainer, sample, merge, codec or link");
 }

@@ -29,6 +29,8 @@ static json_t *settings_json(const struct pl_settings *s)
     (void)pl_json_put(j, "up", json_string(pl_codec_name(s->up)));
     (void)pl_json_put(j, "down", json_string(pl_codec_name(s->down)));
     (void)pl_json_put(j, "outer_lr", json_real(pl_json_short(s->outer.lr)));
+    (void)pl_json_put(j, "feedback_decay", json_real(pl_json_short(s->feedback_decay)));
+    (void)pl_json_put(j, "selective", json_real(pl_json_short(s->selective)));
     (void)pl_json_put(j, "outer_momentum", json_real(pl_json_short(s->outer.mu)));
     return j;
 }

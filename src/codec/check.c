@@ -8,14 +8,7 @@
 #include "base/check.h"
 #include "codec/kernels.h"
 #include "codec/scale.h"
-
-/* Eight bytes, the first lowest. */
-static uint64_t load_le64(const uint8_t *p)
-{
-    uint64_t word;
-    memcpy(&word, p, sizeof word);
-    return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? word : __builtin_bswap64(word);
-}
+#include "codec/topk.h"
 
 /* Several numbers in a word: adding the exponent's lowest bit to an exponent of all ones, which an infinity or a NaN has,
  * carries into the bit of the sign, and no further. */
@@ -30,7 +23,7 @@ static bool finite(const uint8_t *bytes, size_t n, uint64_t exponents, uint64_t 
     uint64_t bad = 0, last = 0;
     size_t at = 0;
     for (; at + 8 <= n; at += 8)
-        bad |= carries(load_le64(bytes + at), exponents, lowest);
+        bad |= carries(pl_load_le64(bytes + at), exponents, lowest);
     for (size_t i = at; i < n; i++)
         last |= (uint64_t)bytes[i] << 8 * (i - at);
     return (bad | carries(last, exponents, lowest)) == 0;
@@ -54,46 +47,52 @@ static bool any_bit(const uint8_t *bytes, size_t n)
     return all != 0;
 }
 
-/* Is one of the sixteen nibbles 8, which stands for nothing? The lowest zero nibble of t is found exactly. */
-static bool nibble_8(uint64_t word)
+static bool any_nibble_8(const uint8_t *codes, size_t n)
 {
-    const uint64_t ones = UINT64_C(0x1111111111111111);
-    uint64_t t = word ^ 8 * ones;
-    return ((t - ones) & ~t & 8 * ones) != 0;
+    return pl_codec_kernels()->any_nibble_8(codes, n);
 }
 
-static bool any_nibble_8(const uint8_t *bytes, size_t n)
+/* Is one of the eight bytes 0x80, which stands for nothing in int8? The lowest zero byte of t is found exactly. */
+static bool byte_80(uint64_t word)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    uint64_t t = word ^ 0x80 * ones;
+    return ((t - ones) & ~t & 0x80 * ones) != 0;
+}
+
+static bool any_byte_80(const uint8_t *bytes, size_t n)
 {
     bool found = false;
     size_t at = 0;
     for (; at + 8 <= n; at += 8)
-        found |= nibble_8(load_le64(bytes + at));
+        found |= byte_80(pl_load_le64(bytes + at));
     for (; at < n; at++)
-        found |= nibble_8(bytes[at]);
+        found |= bytes[at] == 0x80;
     return found;
 }
 
-static bool scale_check(uint32_t h, uint32_t max)
-{
-    return h == 0 || (h >= PL_SCALE_MIN && h <= max);
-}
+/* What a block of a codec may be. No code but the lowest number of two's complement, or minus zero, is ever wrong. */
+static const struct {
+    uint32_t scale_min, scale_max;
+    uint8_t bits;
+    bool (*any_wrong)(const uint8_t *codes, size_t count); /* NULL: every code means something */
+} rules[] = {
+    [PL_CODEC_INT4] = {PL_SCALE_MIN, PL_INT4_SCALE_MAX, 4, any_nibble_8},
+    [PL_CODEC_INT2] = {PL_SCALE_MIN, PL_INT2_SCALE_MAX, 2, NULL},
+    [PL_CODEC_INT8] = {PL_SCALE_MIN, PL_INT8_SCALE_MAX, 8, any_byte_80},
+    [PL_CODEC_E3M0] = {PL_E3M0_SCALE_MIN, PL_BF16_MAX, 4, any_nibble_8},
+};
 
-static bool int4_block_check(const uint8_t *bytes, size_t len)
+static bool block_check(uint32_t codec, const uint8_t *bytes, size_t len)
 {
-    uint32_t h = (uint32_t)pl_get_le(bytes, PL_CODEC_SCALE_BYTES);
+    const uint32_t h = (uint32_t)pl_get_le(bytes, PL_CODEC_SCALE_BYTES);
     const uint8_t *codes = bytes + PL_CODEC_SCALE_BYTES;
-    size_t count = (len + 1) / 2;
-    return scale_check(h, PL_INT4_SCALE_MAX) && !any_nibble_8(codes, count) &&
-           (len % 2 == 0 || codes[count - 1] >> 4 == 0) && (h != 0 || !any_bit(codes, count));
-}
-
-static bool int2_block_check(const uint8_t *bytes, size_t len)
-{
-    uint32_t h = (uint32_t)pl_get_le(bytes, PL_CODEC_SCALE_BYTES);
-    const uint8_t *codes = bytes + PL_CODEC_SCALE_BYTES;
-    size_t count = (len + 3) / 4;
-    return scale_check(h, PL_INT2_SCALE_MAX) && (len % 4 == 0 || codes[count - 1] >> 2 * (len % 4) == 0) &&
-           (h != 0 || !any_bit(codes, count));
+    const size_t bits = len * rules[codec].bits, count = (bits + 7) / 8;
+    if (h == 0)
+        return !any_bit(codes, count);
+    return h >= rules[codec].scale_min && h <= rules[codec].scale_max &&
+           (rules[codec].any_wrong == NULL || !rules[codec].any_wrong(codes, count)) &&
+           (bits % 8 == 0 || codes[count - 1] >> bits % 8 == 0);
 }
 
 bool pl_codec_check(enum pl_codec codec, const uint8_t *bytes, size_t n)
@@ -103,11 +102,10 @@ bool pl_codec_check(enum pl_codec codec, const uint8_t *bytes, size_t n)
         return fp32_check(bytes, n);
     if (codec == PL_CODEC_BF16)
         return bf16_check(bytes, n);
-    for (size_t at = 0; at < n; at += PL_CODEC_BLOCK) {
-        size_t len = n - at < PL_CODEC_BLOCK ? n - at : PL_CODEC_BLOCK;
-        const uint8_t *block = bytes + pl_codec_bytes(codec, at);
-        if (!(codec == PL_CODEC_INT4 ? int4_block_check : int2_block_check)(block, len))
+    const bool topk = pl_codec_is_topk((uint32_t)codec);
+    const size_t unit = topk ? PL_CODEC_CHUNK : PL_CODEC_BLOCK, stride = pl_codec_bytes(codec, unit);
+    for (size_t at = 0; at < n; at += unit, bytes += stride)
+        if (!(topk ? pl_topk_check : block_check)((uint32_t)codec, bytes, n - at < unit ? n - at : unit))
             return false;
-    }
     return true;
 }

@@ -2,6 +2,7 @@
 #include "base/cpu.h"
 #include "codec/kernels.h"
 #include "codec/scale.h"
+#include "codec/topk.h"
 
 static uint32_t top(const float *x, size_t n)
 {
@@ -29,30 +30,46 @@ static void bf16_decode(const uint8_t *bytes, size_t n, float *out)
         out[i] = pl_scale_get(bytes + 2 * i);
 }
 
-static void int4_encode_blocks(const float *x, size_t blocks, uint8_t *out, float *rest)
+#define BLOCKS(name, codec, bytes_of_one)                                                                    \
+    static void name##_encode_blocks(const float *x, size_t blocks, uint8_t *out, float *rest)               \
+    {                                                                                                        \
+        for (size_t b = 0; b < blocks; b++)                                                                  \
+            pl_block_encode(codec, x + b * PL_CODEC_BLOCK, PL_CODEC_BLOCK, out + b * (bytes_of_one),         \
+                            rest != NULL ? rest + b * PL_CODEC_BLOCK : NULL);                                \
+    }                                                                                                        \
+    static void name##_decode_blocks(const uint8_t *bytes, size_t blocks, float *out)                        \
+    {                                                                                                        \
+        for (size_t b = 0; b < blocks; b++)                                                                  \
+            pl_block_decode(codec, bytes + b * (bytes_of_one), PL_CODEC_BLOCK, out + b * PL_CODEC_BLOCK);    \
+    }
+
+BLOCKS(int4, PL_CODEC_INT4, PL_INT4_BLOCK_BYTES)
+BLOCKS(int2, PL_CODEC_INT2, PL_INT2_BLOCK_BYTES)
+BLOCKS(int8, PL_CODEC_INT8, PL_INT8_BLOCK_BYTES)
+BLOCKS(e3m0, PL_CODEC_E3M0, PL_E3M0_BLOCK_BYTES)
+
+static void topk_select(const float *x, uint32_t k, uint16_t *index)
 {
-    for (size_t b = 0; b < blocks; b++)
-        pl_int4_block_encode(x + b * PL_CODEC_BLOCK, PL_CODEC_BLOCK, out + b * PL_INT4_BLOCK_BYTES,
-                             rest != NULL ? rest + b * PL_CODEC_BLOCK : NULL);
+    pl_topk_select(x, PL_CODEC_CHUNK, k, index);
 }
 
-static void int2_encode_blocks(const float *x, size_t blocks, uint8_t *out, float *rest)
+/* Is one of the sixteen nibbles 8, which stands for nothing? The lowest zero nibble of t is found exactly. */
+static bool nibble_8(uint64_t word)
 {
-    for (size_t b = 0; b < blocks; b++)
-        pl_int2_block_encode(x + b * PL_CODEC_BLOCK, PL_CODEC_BLOCK, out + b * PL_INT2_BLOCK_BYTES,
-                             rest != NULL ? rest + b * PL_CODEC_BLOCK : NULL);
+    const uint64_t ones = UINT64_C(0x1111111111111111);
+    uint64_t t = word ^ 8 * ones;
+    return ((t - ones) & ~t & 8 * ones) != 0;
 }
 
-static void int4_decode_blocks(const uint8_t *bytes, size_t blocks, float *out)
+static bool any_nibble_8(const uint8_t *bytes, size_t n)
 {
-    for (size_t b = 0; b < blocks; b++)
-        pl_int4_block_decode(bytes + b * PL_INT4_BLOCK_BYTES, PL_CODEC_BLOCK, out + b * PL_CODEC_BLOCK);
-}
-
-static void int2_decode_blocks(const uint8_t *bytes, size_t blocks, float *out)
-{
-    for (size_t b = 0; b < blocks; b++)
-        pl_int2_block_decode(bytes + b * PL_INT2_BLOCK_BYTES, PL_CODEC_BLOCK, out + b * PL_CODEC_BLOCK);
+    bool found = false;
+    size_t at = 0;
+    for (; at + 8 <= n; at += 8)
+        found |= nibble_8(pl_load_le64(bytes + at));
+    for (; at < n; at++)
+        found |= nibble_8(bytes[at]);
+    return found;
 }
 
 static void add(const float *x, size_t n, float *out)
@@ -62,8 +79,20 @@ static void add(const float *x, size_t n, float *out)
 }
 
 const struct pl_codec_kernels pl_codec_portable = {
-    top,         bf16_encode,        int4_encode_blocks, int2_encode_blocks,
-    bf16_decode, int4_decode_blocks, int2_decode_blocks, add,
+    .top = top,
+    .bf16_encode = bf16_encode,
+    .bf16_decode = bf16_decode,
+    .encode_blocks = {[PL_CODEC_INT4] = int4_encode_blocks,
+                      [PL_CODEC_INT2] = int2_encode_blocks,
+                      [PL_CODEC_INT8] = int8_encode_blocks,
+                      [PL_CODEC_E3M0] = e3m0_encode_blocks},
+    .decode_blocks = {[PL_CODEC_INT4] = int4_decode_blocks,
+                      [PL_CODEC_INT2] = int2_decode_blocks,
+                      [PL_CODEC_INT8] = int8_decode_blocks,
+                      [PL_CODEC_E3M0] = e3m0_decode_blocks},
+    .topk_select = topk_select,
+    .any_nibble_8 = any_nibble_8,
+    .add = add,
 };
 
 const struct pl_codec_kernels *pl_codec_kernels(void)

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/num.h"
+#include "codec/feedback.h"
 #include "codec/pack.h"
 #include "core/manifest.h"
 
@@ -131,11 +132,11 @@ uint64_t pl_layout_encoded_bytes(const struct pl_layout *l, uint32_t fragment, e
 }
 
 bool pl_layout_encode_feedback(const struct pl_layout *l, uint32_t fragment, enum pl_codec codec,
-                               float *values, uint8_t *out)
+                               float selective, float *values, uint8_t *out)
 {
     const struct pl_layout_slice *s = first_slice(l, fragment);
     for (uint32_t i = 0; i < l->fragments[fragment].slice_count; i++) {
-        if (!pl_codec_encode_feedback(codec, values + s[i].first, s[i].count, out))
+        if (!pl_feedback_encode(codec, values + s[i].first, s[i].count, selective, out))
             return false;
         out += pl_codec_bytes(codec, s[i].count);
     }

@@ -48,10 +48,11 @@ void pl_layout_release(struct pl_layout *l);
 void pl_layout_gather(const struct pl_layout *l, uint32_t fragment, const float *block, float *values);
 void pl_layout_scatter(const struct pl_layout *l, uint32_t fragment, const float *values, float *block);
 
-/* Encoded bytes of a fragment: slice behind slice. Encoding with feedback leaves what was lost in values. */
+/* Encoded bytes of a fragment: slice behind slice. Encoding with feedback (codec/feedback.h) leaves what was lost in
+ * values. */
 uint64_t pl_layout_encoded_bytes(const struct pl_layout *l, uint32_t fragment, enum pl_codec codec);
 bool pl_layout_encode_feedback(const struct pl_layout *l, uint32_t fragment, enum pl_codec codec,
-                               float *values, uint8_t *out);
+                               float selective, float *values, uint8_t *out);
 bool pl_layout_check(const struct pl_layout *l, uint32_t fragment, enum pl_codec codec, const uint8_t *bytes);
 void pl_layout_decode_add(const struct pl_layout *l, uint32_t fragment, enum pl_codec codec,
                           const uint8_t *bytes, float *values);

@@ -98,7 +98,9 @@ static void take_residual(struct pl_learner_host *h, struct pl_lapply *a, const 
 {
     struct pl_lfragment *f = &h->fragments[fx->u.update.fragment];
     if (fx->u.update.commit_residual)
-        a->residual = h->settings.up == PL_CODEC_FP32 ? NULL : pl_vec_hold(f->copy->left);
+        a->residual = h->settings.up == PL_CODEC_FP32 && !(h->settings.selective > 0)
+                          ? NULL
+                          : pl_vec_hold(f->copy->left);
     else if (fx->u.update.outcome != PL_OUTCOME_DISCARD)
         a->residual = pl_vec_hold(f->residual);
 }

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "codec/feedback.h"
 #include "wire/chunk.h"
 
 #include <string.h>
@@ -135,11 +136,12 @@ static bool wanted(struct pl_lcopy *c)
     return false;
 }
 
-/* anchor - theta + residual, then the codec; what it loses stays. Worker. */
+/* anchor - theta and the residual, then the codec; what it loses stays. Worker. */
 static void encode(struct pl_job *job)
 {
     struct pl_lcopy *c = (struct pl_lcopy *)job;
     const struct pl_learner_host *h = c->h;
+    const struct pl_settings *s = &h->settings;
     const float *anchor = c->anchor->at, *theta = c->snapshot->at;
     float *delta = c->left->at;
     size_t n = (size_t)c->left->count;
@@ -147,12 +149,12 @@ static void encode(struct pl_job *job)
     uint8_t *raw = pl_alloc_zero(&h->alloc, 1, raw_bytes);
     for (size_t i = 0; i < n; i++)
         delta[i] = anchor[i] - theta[i];
-    for (size_t i = 0; c->residual != NULL && i < n; i++)
-        delta[i] += c->residual->at[i];
-    c->good = raw != NULL && pl_layout_encode_feedback(&h->layout, c->fragment, h->settings.up, delta, raw);
+    if (c->residual != NULL)
+        pl_feedback_add(delta, c->residual->at, n, s->feedback_decay);
+    c->good =
+        raw != NULL && pl_layout_encode_feedback(&h->layout, c->fragment, s->up, s->selective, delta, raw);
     if (c->good) {
-        bool squeeze =
-            h->trainer != NULL && (h->settings.up == PL_CODEC_INT4 || h->settings.up == PL_CODEC_INT2);
+        bool squeeze = h->trainer != NULL && pl_feedback_squeezes(s->up, s->selective);
         c->len = pl_pack(h->packer_up, raw, raw_bytes, squeeze, c->bytes);
         c->digest = pl_hash64(c->bytes, c->len, 0);
     }

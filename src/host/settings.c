@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/fmt.h"
 #include "base/num.h"
+#include "codec/feedback.h"
 #include "train/json.h"
 
 #include <math.h>
@@ -55,6 +56,8 @@ void pl_settings_defaults(struct pl_settings *s)
     s->apply = 0;
     s->mix_ppm = 500000;
     s->up = s->down = PL_CODEC_INT4;
+    s->feedback_decay = pl_feedback_decay(s->up);
+    s->selective = 0;
     /* DESIGN section 5: with few outer steps a large momentum is far too much. */
     s->outer = (struct pl_outer_rule){.lr = 0.7f, .mu = 0.5f};
     s->unit_sequences = pl_max32(64, 8 * s->trainer.batch * s->trainer.accumulate);
@@ -119,6 +122,8 @@ static const struct entry entries[] = {
     {"sync.staleness_max", U32, AT(staleness_max), 0},
     {"sync.apply", U8, AT(apply), 0},
     {"sync.mix_ppm", U32, AT(mix_ppm), 0},
+    {"sync.feedback_decay", FLOAT, AT(feedback_decay), 0},
+    {"sync.selective", FLOAT, AT(selective), 0},
     {"sync.outer_lr", FLOAT, AT(outer.lr), 0},
     {"sync.outer_momentum", FLOAT, AT(outer.mu), 0},
 };
@@ -299,6 +304,10 @@ enum pelago_status pl_settings_check(const struct pl_settings *s, struct pl_erro
     if (s->algorithm != PL_ALGORITHM_DECOUPLED && s->shards != 1)
         return pl_fail(err, PELAGO_INVALID, "%s runs with one shard, not %u", pl_algorithm_name(s->algorithm),
                        s->shards);
+    if (!(s->feedback_decay >= 0 && s->feedback_decay <= 1))
+        return pl_fail(err, PELAGO_INVALID, "feedback_decay is out of range, expected 0 to 1");
+    if (!(s->selective >= 0 && s->selective < 1))
+        return pl_fail(err, PELAGO_INVALID, "selective is out of range, expected 0 to below 1");
     if (!(s->outer.lr > 0 && s->outer.lr <= 10))
         return pl_fail(err, PELAGO_INVALID,
                        "the outer learning rate is out of range, expected above 0 up to 10");

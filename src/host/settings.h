@@ -43,6 +43,8 @@ struct pl_settings {
     uint8_t apply; /* as in the manifest: 0 rebase, 1 overwrite, 2 mix */
     uint32_t mix_ppm;
     enum pl_codec up, down;
+    float feedback_decay; /* of what up's encoding lost, each time it is added again */
+    float selective;      /* blocks that changed less than this share of the usual wait, both ways; 0: none */
     struct pl_outer_rule outer;
     uint32_t unit_sequences; /* sequences of one work unit */
 };

@@ -42,7 +42,7 @@ enum {
 void pl_guard_norms(const struct pl_layout *l, uint32_t fragment, enum pl_codec codec, const uint8_t *bytes,
                     float *scratch, double *norms)
 {
-    _Static_assert(PL_GUARD_PIECE % PL_CODEC_BLOCK == 0, "a piece is made of whole blocks");
+    _Static_assert(PL_GUARD_PIECE % PL_CODEC_CHUNK == 0, "a piece is made of whole chunks");
     const struct pl_layout_fragment *f = &l->fragments[fragment];
     for (uint32_t k = 0; k < f->slice_count; k++) {
         uint64_t left = l->slices[f->slice_first + k].count;

@@ -88,8 +88,8 @@ static bool make_update(struct merge_job *j)
     const struct pl_values *base = j->base;
     for (uint64_t i = 0; i < j->work.count; i++)
         r->broadcast[i] = r->theta[i] - base->broadcast[i];
-    if (!pl_layout_encode_feedback(j->work.layout, j->f->number, j->work.settings->down, r->broadcast,
-                                   j->encoded))
+    if (!pl_layout_encode_feedback(j->work.layout, j->f->number, j->work.settings->down,
+                                   j->work.settings->selective, r->broadcast, j->encoded))
         return false;
     pl_merge_apply_update(&j->work, j->encoded);
     if (!pl_all_finite(r->broadcast, j->work.count))

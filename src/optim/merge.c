@@ -16,9 +16,10 @@
 _Static_assert(FLT_EVAL_METHOD == 0, "float and double must be evaluated in their own precision");
 
 enum {
-    WAVE = 64, /* chunks of a wave */
+    WAVE = 64,     /* chunks of a wave */
+    FAR = 1 << 18, /* values of a result that no cache keeps until somebody reads it */
     CHUNK_BLOCKS = PL_MERGE_CHUNK / PL_MERGE_BLOCK,
-    PIECE = 8 * PL_MERGE_BLOCK, /* values of the result that are still near when their squares are summed */
+    PIECE = PL_CODEC_CHUNK, /* values of the result that are still near when their squares are summed */
 };
 
 struct job {
@@ -87,7 +88,8 @@ static void blend_task(void *user, uint32_t task, uint32_t thread)
     (void)thread;
     struct job *j = user;
     size_t chunk = j->wave + task, at = chunk * PL_MERGE_CHUNK;
-    j->k->blend(&j->in, j->share, chunk * CHUNK_BLOCKS, chunk_len(j, chunk), j->out + at);
+    (j->n < FAR ? j->k->blend : j->k->blend_far)(&j->in, j->share, chunk * CHUNK_BLOCKS, chunk_len(j, chunk),
+                                                 j->out + at);
 }
 
 /* Backwards through the wave: what the norms read last is still in a cache. */

@@ -12,6 +12,8 @@ enum { SUMS = 8 };
 #define NARROW(x) __builtin_convertvector((x), narrow)
 #define SPREAD(x) (x)
 #define SPREAD_WIDE(x) (x)
+#define STORE_FAR store
+#define STORES_DONE() ((void)0)
 #define SQUARE_ADD(x, y) ((x) * (x) + (y))
 #include "optim/merge_wide.inc"
 
@@ -43,6 +45,31 @@ static void add_int4(vec s[static SUMS], const uint8_t *codes, float scale, floa
     add_room(s, room, share);
 }
 
+static void add_int8(vec s[static SUMS], const uint8_t *codes, float scale, float share)
+{
+    float room[TILE];
+    for (size_t i = 0; i < TILE; i++)
+        room[i] = (float)(int8_t)codes[i] * scale;
+    add_room(s, room, share);
+}
+
+static unsigned nibble_of(const uint8_t *codes, size_t i)
+{
+    return codes[i / 2] >> 4 * (i % 2) & 15u;
+}
+
+/* In scales: what e3m0's levels mean. */
+static const float e3m0_level[16] = {0, 0x1p-6f,  0x1p-5f,  0x1p-4f,  0x1p-3f,  0x1p-2f,  0x1p-1f,  1,
+                                     0, -0x1p-6f, -0x1p-5f, -0x1p-4f, -0x1p-3f, -0x1p-2f, -0x1p-1f, -1};
+
+static void add_e3m0(vec s[static SUMS], const uint8_t *codes, float scale, float share)
+{
+    float room[TILE];
+    for (size_t i = 0; i < TILE; i++)
+        room[i] = e3m0_level[nibble_of(codes, i)] * scale;
+    add_room(s, room, share);
+}
+
 static void add_int2(vec s[static SUMS], const uint8_t *codes, float scale, float share)
 {
     const float level[4] = {0.5f * scale, -0.5f * scale, 1.5f * scale, -1.5f * scale};
@@ -60,6 +87,23 @@ static double sum_int4(const uint8_t *codes)
     return sum;
 }
 
+static double sum_int8(const uint8_t *codes)
+{
+    int sum = 0;
+    for (size_t i = 0; i < PL_MERGE_BLOCK; i++)
+        sum += (int8_t)codes[i] * (int8_t)codes[i];
+    return sum;
+}
+
+/* The squares are powers of four: 2^-12 and up. */
+static double sum_e3m0(const uint8_t *codes)
+{
+    int sum = 0;
+    for (size_t i = 0; i < PL_MERGE_BLOCK; i++)
+        sum += (1 << 2 * (nibble_of(codes, i) & 7)) / 4; /* 0 for level 0 */
+    return sum * 0x1p-12;
+}
+
 /* A quarter for every value, and two more for the large ones. */
 static double sum_int2(const uint8_t *codes)
 {
@@ -74,8 +118,12 @@ static double sum_int2(const uint8_t *codes)
 #define ADD_BF16 add_bf16
 #define ADD_INT4 add_int4
 #define ADD_INT2 add_int2
+#define ADD_INT8 add_int8
+#define ADD_E3M0 add_e3m0
 #define SUM_INT4 sum_int4
 #define SUM_INT2 sum_int2
+#define SUM_INT8 sum_int8
+#define SUM_E3M0 sum_e3m0
 #define CODEC pl_codec_portable
 #define KERNELS pl_merge_portable
 #include "optim/merge_kernels.inc"

@@ -29,12 +29,14 @@ struct pl_merge_input {
     uint32_t count;
 };
 
+/* Of every codec but top-k, whose values are reached chunk by chunk. */
 static inline size_t pl_merge_block_bytes(uint32_t codec)
 {
     static const uint16_t bytes[] = {
         [0] = PL_CODEC_BLOCK * sizeof(float),  [PL_CODEC_FP32] = PL_CODEC_BLOCK * 4,
         [PL_CODEC_BF16] = PL_CODEC_BLOCK * 2,  [PL_CODEC_INT4] = PL_INT4_BLOCK_BYTES,
-        [PL_CODEC_INT2] = PL_INT2_BLOCK_BYTES,
+        [PL_CODEC_INT2] = PL_INT2_BLOCK_BYTES, [PL_CODEC_INT8] = PL_INT8_BLOCK_BYTES,
+        [PL_CODEC_E3M0] = PL_E3M0_BLOCK_BYTES,
     };
     return bytes[codec];
 }
@@ -50,11 +52,16 @@ static inline struct pl_merge_view pl_merge_view(const struct pl_merge_input *in
 struct pl_merge_kernels {
     /* The blocks' sums of squares, added in order to `before`. */
     double (*sumsq)(struct pl_merge_view v, size_t len, double before);
+    /* Below, where a contribution is in top-k, `block` is the first of a chunk. */
     /* sums[m] = the same of every contribution, from 0 on, for len values from that block on. */
     void (*norms)(const struct pl_merge_input *in, size_t block, size_t len, double *sums);
     /* out[i] = sum over m of share[m] * v[m][i] for len values from that block on; out is theirs. There is a
      * contribution at least. Shares are numbers that a float can be. */
     void (*blend)(const struct pl_merge_input *in, const double *share, size_t block, size_t len, float *out);
+    /* The same for a result that nobody reads soon: past the cache where out begins a line of it. Memory is then not
+     * read before it is written. */
+    void (*blend_far)(const struct pl_merge_input *in, const double *share, size_t block, size_t len,
+                      float *out);
     /* x[i] = (float)(factor * x[i]) */
     void (*scale)(double factor, size_t n, float *x);
     /* See outer.h. */

@@ -14,6 +14,8 @@ enum { SUMS = 16 };
 #define NARROW _mm512_cvtpd_ps
 #define SPREAD _mm512_set1_ps
 #define SPREAD_WIDE _mm512_set1_pd
+#define STORE_FAR _mm512_stream_ps
+#define STORES_DONE _mm_sfence
 #define SQUARE_ADD(x, y) _mm512_fmadd_pd((x), (x), (y))
 #include "optim/merge_wide.inc"
 
@@ -45,16 +47,35 @@ INLINE void add_bf16(vec s[static SUMS], const uint8_t *bytes, float share)
 }
 
 /* Of an index the low four bits count. */
-INLINE void add_int4(vec s[static SUMS], const uint8_t *codes, float scale, float share)
+INLINE void add_nibbles(vec s[static SUMS], const uint8_t *codes, __m512 shares)
 {
     const __m512i shifts = _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28);
-    const __m512 steps = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
-    const __m512 shares = SPREAD(share) * (steps * SPREAD(scale));
     for (size_t i = 0; i < SUMS; i++) {
         long long pair;
         memcpy(&pair, codes + 8 * i, sizeof pair);
         __m512i word = _mm512_set1_epi64(pair);
         s[i] += _mm512_permutexvar_ps(_mm512_srlv_epi32(word, shifts), shares);
+    }
+}
+
+INLINE void add_int4(vec s[static SUMS], const uint8_t *codes, float scale, float share)
+{
+    const __m512 steps = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+    add_nibbles(s, codes, SPREAD(share) * (steps * SPREAD(scale)));
+}
+
+INLINE void add_e3m0(vec s[static SUMS], const uint8_t *codes, float scale, float share)
+{
+    const __m512 steps = _mm512_setr_ps(0, 0x1p-6f, 0x1p-5f, 0x1p-4f, 0x1p-3f, 0x1p-2f, 0x1p-1f, 1, 0,
+                                        -0x1p-6f, -0x1p-5f, -0x1p-4f, -0x1p-3f, -0x1p-2f, -0x1p-1f, -1);
+    add_nibbles(s, codes, SPREAD(share) * (steps * SPREAD(scale)));
+}
+
+INLINE void add_int8(vec s[static SUMS], const uint8_t *codes, float scale, float share)
+{
+    for (size_t i = 0; i < SUMS; i++) {
+        __m512i q = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(codes + 16 * i)));
+        s[i] += SPREAD(share) * mixed(_mm512_cvtepi32_ps(q) * SPREAD(scale));
     }
 }
 
@@ -87,6 +108,27 @@ static double sum_int4(const uint8_t *codes)
     return (double)_mm512_reduce_add_epi64(sum);
 }
 
+static double sum_int8(const uint8_t *codes)
+{
+    __m512i sum = _mm512_setzero_si512();
+    for (size_t i = 0; i < PL_CODEC_BLOCK; i += 32) {
+        __m512i q = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(codes + i)));
+        sum = _mm512_add_epi32(sum, _mm512_madd_epi16(q, q));
+    }
+    return _mm512_reduce_add_epi32(sum);
+}
+
+/* The squares are powers of four; the smaller and, in units of 256, the larger ones. */
+static double sum_e3m0(const uint8_t *codes)
+{
+    const __m128i small = _mm_setr_epi8(0, 1, 4, 16, 64, 0, 0, 0, 0, 1, 4, 16, 64, 0, 0, 0);
+    const __m128i large = _mm_setr_epi8(0, 0, 0, 0, 0, 1, 4, 16, 0, 0, 0, 0, 0, 1, 4, 16);
+    __m512i low = _mm512_add_epi64(sum_halves(codes, small), sum_halves(codes + 64, small));
+    __m512i high = _mm512_add_epi64(sum_halves(codes, large), sum_halves(codes + 64, large));
+    __m512i sum = _mm512_add_epi64(low, _mm512_slli_epi64(high, 8));
+    return (double)_mm512_reduce_add_epi64(sum) * 0x1p-12;
+}
+
 /* A quarter for every value, and two more for the large ones. */
 static double sum_int2(const uint8_t *codes)
 {
@@ -99,8 +141,12 @@ static double sum_int2(const uint8_t *codes)
 #define ADD_BF16 add_bf16
 #define ADD_INT4 add_int4
 #define ADD_INT2 add_int2
+#define ADD_INT8 add_int8
+#define ADD_E3M0 add_e3m0
 #define SUM_INT4 sum_int4
 #define SUM_INT2 sum_int2
+#define SUM_INT8 sum_int8
+#define SUM_E3M0 sum_e3m0
 #define CODEC pl_codec_avx512
 #define KERNELS pl_merge_avx512
 #include "optim/merge_kernels.inc"

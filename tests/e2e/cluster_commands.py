@@ -460,6 +460,24 @@ def shards():
     assert json.loads((out / "report.json").read_text())["result"]["loss"] < 5.6
 
 
+def codecs():
+    """Top-k up, e3m0 down, small blocks held back: every learner has the syncer's bits after every update, to the end."""
+    out = temp / "codecs"
+    (temp / "codecs.yaml").write_text("up: topk64\ndown: e3m0\nselective: 0.1\nlearners: 2\ntokens: 60k\nthreads: 1\n")
+    text = run("run", "--out", out, *TINY, "--config", temp / "codecs.yaml", "--quiet")[0]
+    assert "validation: loss" in text, text
+    report = json.loads((out / "report.json").read_text())
+    assert report["result"]["loss"] < 5.6, report
+    said = {k: report["settings"][k] for k in ("up", "down", "selective", "feedback_decay")}
+    assert said == {"up": "topk64", "down": "e3m0", "selective": 0.1, "feedback_decay": 0.95}, said
+    logs = list(out.glob("**/learner-*.log"))
+    assert len(logs) == 2 and all("learner.complete" in log.read_text() for log in logs), logs
+    assert not any("fetch" in log.read_text() for log in logs), logs  # what a learner says where digests differ
+    refused("--up is 'topk65', expected fp32, bf16, int8", "run", "--out", temp / "no", *TINY, "--up", "topk65", code=2)
+    refused("selective is out of range", "run", "--out", temp / "no", *TINY, "--selective", "1", code=2)
+    refused("feedback_decay is out of range", "run", "--out", temp / "no", *TINY, "--feedback-decay", "1.1", code=2)
+
+
 def live_screen():
     """top on a terminal: a page, q ends it, the terminal is as before. Elsewhere it says what to use instead."""
     home = temp / "screen"
@@ -485,7 +503,7 @@ def live_screen():
 with tempfile.TemporaryDirectory() as name:
     temp = Path(name)
     parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, mirror, full_disk, whole_run, parent_dies,
-             hopeless, broken_links, shards, live_screen]
+             hopeless, broken_links, shards, codecs, live_screen]
     try:
         for part in parts:
             if not sys.argv[2:] or part.__name__ in sys.argv[2:]:

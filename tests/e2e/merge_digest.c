@@ -105,8 +105,8 @@ static void digest_merge(const enum pl_codec *codec, enum pl_merge_mode mode, st
             size_t n = sizes[s];
             draw_all(&r, kind, n);
             for (unsigned m = 0; m < M; m++)
-                make_part(&r, codec != NULL ? *codec : (enum pl_codec)(PL_CODEC_FP32 + m % 4), m, n,
-                          &parts[m]);
+                make_part(&r, codec != NULL ? *codec : (enum pl_codec)(PL_CODEC_FP32 + m % PL_CODEC_LAST), m,
+                          n, &parts[m]);
             pl_merge_encoded(mode, parts, M, n, &work, out);
             pl_outer_step_by(pool, &rule, out, n, momentum, theta);
             digest = pl_hash64(out, n * sizeof(float), digest);
@@ -123,10 +123,10 @@ int main(void)
     struct pl_pool *pool = pl_pool_new(&alloc, 2);
     scratch = pl_alloc_zero(&alloc, pl_merge_scratch(M), sizeof *scratch);
     must(pool != NULL && scratch != NULL, "there is no memory");
-    for (enum pl_codec c = PL_CODEC_FP32; c <= PL_CODEC_INT2; c++)
+    for (enum pl_codec c = PL_CODEC_FP32; c <= PL_CODEC_LAST; c++)
         digest_codec(c);
     for (enum pl_merge_mode mode = PL_MERGE_RDA; mode <= PL_MERGE_MEAN; mode++) {
-        for (enum pl_codec c = PL_CODEC_FP32; c <= PL_CODEC_INT2; c++)
+        for (enum pl_codec c = PL_CODEC_FP32; c <= PL_CODEC_LAST; c++)
             digest_merge(&c, mode, pool);
         digest_merge(NULL, mode, pool);
     }

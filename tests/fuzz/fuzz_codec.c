@@ -16,7 +16,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { N_MAX = 1200, RAW_MAX = 4 * N_MAX, M = 2 };
+enum { N_MAX = 4500, RAW_MAX = 4 * N_MAX, M = 2 };
 
 static struct pl_packer *packer;
 
@@ -66,7 +66,7 @@ static void merge_it(enum pl_codec codec, const uint8_t *bytes, const float *dec
 static void check_encoding(struct pl_reader *in)
 {
     static float values[N_MAX], slow[N_MAX];
-    enum pl_codec codec = (enum pl_codec)(PL_CODEC_FP32 + pl_read_u8(in) % 4);
+    enum pl_codec codec = (enum pl_codec)(PL_CODEC_FP32 + pl_read_u8(in) % PL_CODEC_LAST);
     size_t n = values_in(codec, pl_reader_left(in)), len = pl_codec_bytes(codec, n);
     if (n == 0)
         return;
@@ -89,7 +89,7 @@ static void encode_floats(struct pl_reader *in)
 {
     static float values[N_MAX], rest[N_MAX], slow_rest[N_MAX];
     static uint8_t bytes[RAW_MAX], slow[RAW_MAX];
-    enum pl_codec codec = (enum pl_codec)(PL_CODEC_FP32 + pl_read_u8(in) % 4);
+    enum pl_codec codec = (enum pl_codec)(PL_CODEC_FP32 + pl_read_u8(in) % PL_CODEC_LAST);
     size_t n = values_in(PL_CODEC_FP32, pl_reader_left(in)), len = pl_codec_bytes(codec, n);
     if (n > 0)
         memcpy(values, in->at, n * sizeof(float));

@@ -121,7 +121,8 @@ static void push(struct island *is, const struct pl_msg_pull *p)
     make_delta(is, p->fragment, p->round);
     if (is->bend_values != NULL)
         is->bend_values(is, p->fragment, is->scratch);
-    assert_true(pl_layout_encode_feedback(&is->run->layout, p->fragment, s->up, is->scratch, is->encoded));
+    assert_true(pl_layout_encode_feedback(&is->run->layout, p->fragment, s->up, s->selective, is->scratch,
+                                          is->encoded));
     if (is->bend_bytes != NULL)
         is->bend_bytes(is, p->fragment, is->encoded, raw);
     size_t len = pl_pack(is->packer, is->encoded, raw, true, is->packed);

@@ -15,7 +15,15 @@
 #include <math.h>
 #include <string.h>
 
-static const enum pl_codec codecs[] = {PL_CODEC_FP32, PL_CODEC_BF16, PL_CODEC_INT4, PL_CODEC_INT2};
+static const enum pl_codec codecs[] = {PL_CODEC_FP32,   PL_CODEC_BF16,   PL_CODEC_INT4,
+                                       PL_CODEC_INT2,   PL_CODEC_INT8,   PL_CODEC_E3M0,
+                                       PL_CODEC_TOPK32, PL_CODEC_TOPK64, PL_CODEC_TOPK128};
+enum { CODECS = sizeof codecs / sizeof codecs[0] };
+
+static bool is_topk(enum pl_codec codec)
+{
+    return codec >= PL_CODEC_TOPK32;
+}
 
 static float draw(struct pl_prng *r)
 {
@@ -26,30 +34,37 @@ static void test_names(void **state)
 {
     (void)state;
     enum pl_codec codec;
-    for (unsigned c = 0; c < 4; c++) {
+    for (unsigned c = 0; c < CODECS; c++) {
         assert_true(pl_codec_of_name(pl_codec_name((uint32_t)codecs[c]), &codec));
         assert_int_equal(codec, codecs[c]);
     }
     assert_string_equal(pl_codec_name(3), "int4");
     assert_null(pl_codec_name(0));
-    assert_null(pl_codec_name(5));
+    assert_string_equal(pl_codec_name(8), "topk64");
+    assert_null(pl_codec_name(PL_CODEC_LAST + 1));
     assert_null(pl_codec_name(UINT32_MAX));
-    assert_false(pl_codec_of_name("int8", &codec));
+    assert_false(pl_codec_of_name("topk", &codec));
     assert_false(pl_codec_of_name("", &codec));
 }
 
 static void test_sizes(void **state)
 {
     (void)state;
-    const size_t want[][5] = {/* n, fp32, bf16, int4, int2 */
-                              {0, 0, 0, 0, 0},           {1, 4, 2, 3, 3},
-                              {2, 8, 4, 3, 3},           {5, 20, 10, 5, 4},
-                              {255, 1020, 510, 130, 66}, {256, 1024, 512, 130, 66},
-                              {257, 1028, 514, 133, 69}, {768, 3072, 1536, 390, 198}};
+    const size_t want[][CODECS + 1] = {/* n, then as in codecs[] */
+                                       {0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+                                       {1, 4, 2, 3, 3, 3, 3, 7, 7, 7},
+                                       {2, 8, 4, 3, 3, 4, 3, 7, 7, 7},
+                                       {5, 20, 10, 5, 4, 7, 5, 7, 7, 7},
+                                       {255, 1020, 510, 130, 66, 257, 130, 8, 9, 13},
+                                       {256, 1024, 512, 130, 66, 258, 130, 8, 9, 13},
+                                       {257, 1028, 514, 133, 69, 261, 133, 9, 12, 16},
+                                       {768, 3072, 1536, 390, 198, 774, 390, 14, 19, 31},
+                                       {4096, 16384, 8192, 2080, 1056, 4128, 2080, 48, 84, 148},
+                                       {8193, 32772, 16386, 4163, 2115, 8259, 4163, 103, 175, 303}};
     for (size_t i = 0; i < sizeof want / sizeof want[0]; i++)
-        for (unsigned c = 0; c < 4; c++)
+        for (unsigned c = 0; c < CODECS; c++)
             assert_int_equal(pl_codec_bytes(codecs[c], want[i][0]), want[i][c + 1]);
-    expect_assert(pl_codec_bytes((enum pl_codec)9, 1));
+    expect_assert(pl_codec_bytes((enum pl_codec)(PL_CODEC_LAST + 1), 1));
     expect_assert(pl_codec_bytes(PL_CODEC_FP32, SIZE_MAX));
 }
 
@@ -98,16 +113,42 @@ static void test_int2_block(void **state)
     assert_memory_equal(values, back, sizeof back);
 }
 
+static void test_int8_block(void **state)
+{
+    (void)state;
+    /* Scale 254 / 127 = 2 = 0x4000. In scales: 127 -127 0.5 1.5 -2.5; ties go to even. */
+    const float x[5] = {254, -254, 1, 3, -5}, back[5] = {254, -254, 0, 4, -4};
+    const uint8_t bytes[] = {0x00, 0x40, 0x7f, 0x81, 0x00, 0x02, 0xfe};
+    assert_encodes(PL_CODEC_INT8, x, 5, bytes);
+    float values[5];
+    pl_codec_decode(PL_CODEC_INT8, bytes, 5, values);
+    assert_memory_equal(values, back, sizeof back);
+}
+
+static void test_e3m0_block(void **state)
+{
+    (void)state;
+    /* Scale 64 = 0x4280; levels 1 2 4 8 16 32 64. From 1.5 times a level on it is the next, and from half of the least on
+     * the least. */
+    const float x[9] = {64, -64, 0.5f, 0.499f, -1.4f, 1.5f, 47.9f, 48, 0};
+    const float back[9] = {64, -64, 1, 0, -1, 2, 32, 64, 0};
+    const uint8_t bytes[] = {0x80, 0x42, 0xf7, 0x01, 0x29, 0x76, 0x00};
+    assert_encodes(PL_CODEC_E3M0, x, 9, bytes);
+    float values[9];
+    pl_codec_decode(PL_CODEC_E3M0, bytes, 9, values);
+    assert_memory_equal(values, back, sizeof back);
+}
+
 static void test_zeros_and_dust(void **state)
 {
     (void)state;
-    const uint8_t nothing[4] = {0, 0, 0, 0};
+    const uint8_t nothing[16] = {0};
     const float zeros[3] = {0, -0.0f, 0}, dust[3] = {FLT_TRUE_MIN, -FLT_MIN, FLT_MIN};
-    for (unsigned c = 2; c < 4; c++) {
+    for (unsigned c = 2; c < CODECS; c++) {
         assert_encodes(codecs[c], zeros, 3, nothing);
         assert_encodes(codecs[c], dust, 3, nothing);
         float rest[3];
-        uint8_t bytes[4];
+        uint8_t bytes[16];
         memcpy(rest, dust, sizeof rest);
         assert_true(pl_codec_encode_feedback(codecs[c], rest, 3, bytes));
         assert_memory_equal(rest, dust, sizeof dust); /* nothing went, all is kept */
@@ -123,7 +164,7 @@ static void test_extremes(void **state)
     (void)state;
     static float x[300], values[300];
     static uint8_t bytes[1200];
-    for (unsigned c = 0; c < 4; c++)
+    for (unsigned c = 0; c < CODECS; c++)
         for (size_t n = 1; n <= 300; n += 13) {
             for (size_t i = 0; i < n; i++)
                 x[i] = i % 3 == 1 ? -FLT_MAX : FLT_MAX;
@@ -134,7 +175,8 @@ static void test_extremes(void **state)
             assert_true(pl_codec_check(codecs[c], bytes, n));
             pl_codec_decode(codecs[c], bytes, n, values);
             for (size_t i = 0; i < n; i++)
-                assert_true(isfinite(values[i]) && fabsf(values[i]) > 0.9f * FLT_MAX);
+                assert_true(isfinite(values[i]) &&
+                            (fabsf(values[i]) > 0.9f * FLT_MAX || (is_topk(codecs[c]) && values[i] == 0)));
         }
     const float most = 0x1.fefffep127f, more = 0x1.ffp127f; /* round to bf16's largest, and beyond */
     assert_true(pl_codec_encode(PL_CODEC_BF16, &most, 1, bytes));
@@ -150,7 +192,7 @@ static void test_not_finite_is_refused(void **state)
     static uint8_t bytes[4 * N];
     const float bad[] = {INFINITY, -INFINITY, NAN};
     const size_t places[] = {0, 1, 255, 256, 4095, 4096, N - 1};
-    for (unsigned c = 0; c < 4; c++)
+    for (unsigned c = 0; c < CODECS; c++)
         for (unsigned b = 0; b < 3; b++)
             for (unsigned p = 0; p < sizeof places / sizeof places[0]; p++) {
                 for (size_t i = 0; i < N; i++)
@@ -188,6 +230,19 @@ static void test_check(void **state)
     assert_true(check4((const uint8_t[]){0x12, 0x7e, 0x77}, 2));
     assert_false(check4((const uint8_t[]){0x13, 0x7e, 0x77}, 2)); /* 7 of it is infinite */
     assert_false(check4((const uint8_t[]){0x80, 0x7f, 0x00}, 2)); /* an infinite scale */
+    const enum pl_codec e3m0 = PL_CODEC_E3M0, int8 = PL_CODEC_INT8;
+    assert_true(pl_codec_check(e3m0, (const uint8_t[]){0x80, 0x42, 0xf7, 0x01}, 3));
+    assert_false(pl_codec_check(e3m0, (const uint8_t[]){0x80, 0x42, 0xf7, 0x11}, 3)); /* behind the end */
+    assert_false(pl_codec_check(e3m0, (const uint8_t[]){0x80, 0x42, 0xf7, 0x08}, 3)); /* minus zero */
+    assert_true(pl_codec_check(e3m0, (const uint8_t[]){0x7f, 0x7f, 0xf7}, 2));
+    assert_false(pl_codec_check(e3m0, (const uint8_t[]){0x80, 0x7f, 0xf7}, 2));
+    assert_true(pl_codec_check(e3m0, (const uint8_t[]){0x80, 0x03, 0x11}, 2));
+    assert_false(pl_codec_check(e3m0, (const uint8_t[]){0x7f, 0x03, 0x11}, 2)); /* a 64th is denormal */
+    assert_true(pl_codec_check(int8, (const uint8_t[]){0x01, 0x7c, 0x81, 0x7f}, 2));
+    assert_false(
+        pl_codec_check(int8, (const uint8_t[]){0x02, 0x7c, 0x81, 0x7f}, 2)); /* 127 of it is infinite */
+    assert_false(pl_codec_check(int8, (const uint8_t[]){0x00, 0x40, 0x80, 0x7f}, 2)); /* -128 */
+    assert_false(pl_codec_check(int8, (const uint8_t[]){0x00, 0x00, 0x00, 0x01}, 2));
     assert_true(check2((const uint8_t[]){0x00, 0x40, 0xe4, 0x03}, 5));
     assert_false(check2((const uint8_t[]){0x00, 0x40, 0xe4, 0x04}, 5));
     assert_false(check2((const uint8_t[]){0x00, 0x00, 0x01, 0x00}, 5));
@@ -200,27 +255,34 @@ static void test_check(void **state)
     assert_true(pl_codec_check(PL_CODEC_BF16, (const uint8_t[]){0x7f, 0x7f}, 1));
 }
 
-/* One wrong nibble anywhere in a large encoding is found. */
+/* One wrong code anywhere in a large encoding is found. */
+static void find_anywhere(enum pl_codec codec, size_t block_bytes, uint8_t mask, uint8_t wrong)
+{
+    enum { N = 600 };
+    static float x[N];
+    static uint8_t bytes[2 * N];
+    for (size_t i = 0; i < N; i++)
+        x[i] = (float)i;
+    assert_true(pl_codec_encode(codec, x, N, bytes));
+    for (size_t i = 0; i < pl_codec_bytes(codec, N); i++) {
+        if (i % block_bytes < 2)
+            continue;
+        uint8_t good = bytes[i];
+        bytes[i] = (uint8_t)((good & ~mask) | wrong);
+        assert_false(pl_codec_check(codec, bytes, N));
+        bytes[i] = good;
+    }
+    assert_true(pl_codec_check(codec, bytes, N));
+}
+
 static void test_check_finds_it_anywhere(void **state)
 {
     (void)state;
-    enum { N = 600 };
-    static float x[N];
-    static uint8_t bytes[N];
-    for (size_t i = 0; i < N; i++)
-        x[i] = (float)i;
-    assert_true(pl_codec_encode(PL_CODEC_INT4, x, N, bytes));
-    for (size_t i = 0; i < pl_codec_bytes(PL_CODEC_INT4, N); i++) {
-        if (i % 130 < 2)
-            continue;
-        for (int high = 0; high < 2; high++) {
-            uint8_t good = bytes[i];
-            bytes[i] = (uint8_t)(high ? (good & 0x0f) | 0x80 : (good & 0xf0) | 0x08);
-            assert_false(check4(bytes, N));
-            bytes[i] = good;
-        }
-    }
-    assert_true(check4(bytes, N));
+    find_anywhere(PL_CODEC_INT4, 130, 0x0f, 0x08);
+    find_anywhere(PL_CODEC_INT4, 130, 0xf0, 0x80);
+    find_anywhere(PL_CODEC_E3M0, 130, 0x0f, 0x08);
+    find_anywhere(PL_CODEC_E3M0, 130, 0xf0, 0x80);
+    find_anywhere(PL_CODEC_INT8, 258, 0xff, 0x80);
 }
 
 /* Of any size from 2^-40 to 2^40: one value rules its block. */
@@ -248,7 +310,7 @@ static void test_rest_is_shorter(void **state)
     struct pl_prng r;
     pl_prng_seed(&r, test_seed(), 1);
     for (unsigned kind = 0; kind < 3; kind++)
-        for (unsigned c = 1; c < 4; c++)
+        for (unsigned c = 1; c < CODECS; c++)
             for (size_t n = 1; n <= N; n = n < 40 ? n + 1 : n * 2 + 1) {
                 for (size_t i = 0; i < n; i++)
                     x[i] = rest[i] = kind == 0   ? draw(&r) + draw(&r) + draw(&r) + draw(&r)
@@ -260,6 +322,10 @@ static void test_rest_is_shorter(void **state)
                     assert_true(squares(rest, n) < 0.016 * squares(x, n));
                 if (kind == 0 && n > 1000 && c == 3)
                     assert_true(squares(rest, n) < 0.13 * squares(x, n));
+                if (kind == 0 && n > 1000 && codecs[c] == PL_CODEC_INT8)
+                    assert_true(squares(rest, n) < 1e-4 * squares(x, n));
+                if (kind == 0 && n > 1000 && codecs[c] == PL_CODEC_E3M0)
+                    assert_true(squares(rest, n) < 0.055 * squares(x, n));
             }
 }
 
@@ -273,7 +339,7 @@ static void test_feedback_carries(void **state)
     static uint8_t bytes[4 * N];
     struct pl_prng r;
     pl_prng_seed(&r, test_seed(), 2);
-    for (unsigned c = 1; c < 4; c++) {
+    for (unsigned c = 1; c < CODECS; c++) {
         memset(rest, 0, sizeof rest);
         memset(sent, 0, sizeof sent);
         memset(wanted, 0, sizeof wanted);
@@ -289,12 +355,13 @@ static void test_feedback_carries(void **state)
                 sent[i] += values[i];
         }
         for (size_t i = 0; i < N; i++)
-            assert_true(fabsf(sent[i] + rest[i] - wanted[i]) < 1e-3f && fabsf(rest[i]) < 4.0f);
+            assert_true(fabsf(sent[i] + rest[i] - wanted[i]) < 1e-3f &&
+                        fabsf(rest[i]) < (is_topk(codecs[c]) ? 40.0f : 4.0f));
     }
 }
 
 /* One hash for every machine, compiler and instruction set: bytes, rests and values of all codecs. */
-static const uint64_t golden = UINT64_C(0x462a06c293eef481);
+static const uint64_t golden = UINT64_C(0x19d623b5419a0503);
 
 static void test_golden_hash(void **state)
 {
@@ -305,7 +372,7 @@ static void test_golden_hash(void **state)
     struct pl_prng r;
     pl_prng_seed(&r, 7, 9);
     uint64_t hash = 0;
-    for (unsigned c = 0; c < 4; c++) {
+    for (unsigned c = 0; c < CODECS; c++) {
         for (size_t i = 0; i < N; i++)
             x[i] = draw(&r) * draw(&r) * 0.01f;
         assert_true(pl_codec_encode_feedback(codecs[c], x, N, bytes));
@@ -322,7 +389,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),           cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_plain_bytes),     cmocka_unit_test(test_int4_block),
-        cmocka_unit_test(test_int2_block),      cmocka_unit_test(test_zeros_and_dust),
+        cmocka_unit_test(test_int2_block),      cmocka_unit_test(test_int8_block),
+        cmocka_unit_test(test_e3m0_block),      cmocka_unit_test(test_zeros_and_dust),
         cmocka_unit_test(test_extremes),        cmocka_unit_test(test_not_finite_is_refused),
         cmocka_unit_test(test_check),           cmocka_unit_test(test_check_finds_it_anywhere),
         cmocka_unit_test(test_rest_is_shorter), cmocka_unit_test(test_feedback_carries),

@@ -15,13 +15,16 @@
 #include <math.h>
 #include <string.h>
 
-enum { N_MAX = 70000, KINDS = 9, GUARD = 8 };
+enum { N_MAX = 70000, KINDS = 11, GUARD = 8 };
 
-static const size_t sizes[] = {0,   1,    2,    3,    7,    8,    15,   16,    17,    31,   33,  63,
-                               64,  127,  129,  255,  256,  257,  258,  259,   511,   512,  513, 515,
-                               767, 1000, 1023, 1025, 2047, 4096, 4097, 10007, 65536, 69999};
+static const size_t sizes[] = {0,   1,    2,    3,    7,    8,    15,   16,   17,   31,    33,    63,
+                               64,  127,  129,  255,  256,  257,  258,  259,  511,  512,   513,   515,
+                               767, 1000, 1023, 1025, 2047, 4095, 4096, 4097, 8192, 10007, 65536, 69999};
 
-static const enum pl_codec codecs[] = {PL_CODEC_FP32, PL_CODEC_BF16, PL_CODEC_INT4, PL_CODEC_INT2};
+static const enum pl_codec codecs[] = {PL_CODEC_FP32,   PL_CODEC_BF16,   PL_CODEC_INT4,
+                                       PL_CODEC_INT2,   PL_CODEC_INT8,   PL_CODEC_E3M0,
+                                       PL_CODEC_TOPK32, PL_CODEC_TOPK64, PL_CODEC_TOPK128};
+enum { CODECS = sizeof codecs / sizeof codecs[0] };
 
 static float of_bits(uint32_t bits)
 {
@@ -76,6 +79,12 @@ static float draw(struct pl_prng *r, unsigned kind)
         return of_bits(0x00800000u + (uint32_t)pl_prng_below(r, 0x02800000u)) * sign(r);
     case 7: /* large: sums would overflow */
         return of_bits(0x7f000000u + (uint32_t)pl_prng_below(r, 0x007f7fffu)) * sign(r);
+    case 8: /* levels of e3m0 and what lies halfway, the scale being 1 or a little less or more */
+        return of_bits(((120u + (uint32_t)pl_prng_below(r, 8)) << 23) + 0x3fffffu +
+                       (uint32_t)pl_prng_below(r, 3)) *
+               sign(r);
+    case 9: /* few different magnitudes: top-k meets many equal ones at its limit */
+        return (float)pl_prng_below(r, 4) * sign(r);
     default: /* all alike, so that int2's limit is met exactly or nearly */
         return 0.8f * sign(r);
     }
@@ -110,7 +119,7 @@ static void work(const struct pl_codec_kernels *k, enum pl_codec codec, const fl
 static void compare(const struct pl_codec_kernels *k, const float *x, size_t n)
 {
     static struct result want, got;
-    for (unsigned c = 0; c < sizeof codecs / sizeof codecs[0]; c++) {
+    for (unsigned c = 0; c < CODECS; c++) {
         work(&pl_codec_portable, codecs[c], x, n, &want);
         work(k, codecs[c], x, n, &got);
         assert_int_equal(got.top, want.top);
@@ -186,7 +195,7 @@ static void test_decode_add(void **state)
     static uint8_t bytes[4 * N];
     struct pl_prng r;
     pl_prng_seed(&r, test_seed(), 2);
-    for (unsigned c = 0; c < 4; c++) {
+    for (unsigned c = 0; c < CODECS; c++) {
         for (size_t i = 0; i < N; i++) {
             x[i] = bell(&r);
             base[i] = sum[i] = bell(&r);

@@ -49,11 +49,11 @@ static void islands_are_merged_and_hold_the_same_versions(void **state)
 static void every_codec_gives_the_same_bits_to_everybody(void **state)
 {
     (void)state;
-    const enum pl_codec codecs[] = {PL_CODEC_FP32, PL_CODEC_BF16, PL_CODEC_INT4, PL_CODEC_INT2};
-    for (size_t i = 0; i < sizeof codecs / sizeof codecs[0]; i++) {
+    for (uint32_t i = PL_CODEC_FP32; i <= PL_CODEC_LAST; i++) {
         syncer_rig_init(&rig, 2);
-        rig.run.settings.up = codecs[i];
-        rig.run.settings.down = codecs[3 - i];
+        rig.run.settings.up = (enum pl_codec)i;
+        rig.run.settings.down = (enum pl_codec)(PL_CODEC_LAST + 1 - i);
+        rig.run.settings.selective = i % 2 == 0 ? 0.2f : 0;
         syncer_rig_create(&rig);
         syncer_rig_start(&rig);
         syncer_rig_island(&rig, 1);

@@ -17,12 +17,14 @@
 
 enum { N_MAX = 3 * 32768 + 777, M_MAX = 19, SCRATCH = 66 * M_MAX };
 
-static const size_t sizes[] = {0,    1,    2,    15,    16,    17,    255,   256,   257,   511,
-                               513,  1000, 4096, 32767, 32768, 32769, 33024, 65536, 65537, 2 * 32768 + 256,
+static const size_t sizes[] = {0,     1,     2,     15,    16,    17,    255,
+                               256,   257,   511,   513,   1000,  4096,  9000,
+                               32767, 32768, 32769, 33024, 65536, 65537, 2 * 32768 + 256,
                                N_MAX};
 static const uint32_t counts[] = {1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, M_MAX};
 
 static float values[M_MAX][N_MAX], decoded[M_MAX][N_MAX], want[N_MAX], got[N_MAX + 1];
+static _Alignas(64) float far_room[N_MAX + 2];
 static uint8_t bytes[M_MAX][4 * N_MAX + 1];
 static double scratch[SCRATCH];
 
@@ -41,10 +43,14 @@ static float draw(struct pl_prng *r, unsigned kind)
     }
 }
 
+/* Every codec alone, those of blocks mixed, all mixed. */
+enum { MIXES = PL_CODEC_LAST + 2 };
+
 static enum pl_codec draw_codec(struct pl_prng *r, unsigned mix)
 {
-    return mix < 4 ? (enum pl_codec)(PL_CODEC_FP32 + mix)
-                   : (enum pl_codec)pl_prng_range(r, PL_CODEC_FP32, PL_CODEC_INT2);
+    return mix < PL_CODEC_LAST    ? (enum pl_codec)(PL_CODEC_FP32 + mix)
+           : mix == PL_CODEC_LAST ? (enum pl_codec)pl_prng_range(r, PL_CODEC_FP32, PL_CODEC_E3M0)
+                                  : (enum pl_codec)pl_prng_range(r, PL_CODEC_FP32, PL_CODEC_LAST);
 }
 
 /* Draws M_MAX contributions of n values, encodes each, and decodes it again into decoded[]. */
@@ -72,7 +78,7 @@ static void test_encoded_is_decoded(void **state)
     struct pl_encoded_part p[M_MAX];
     struct pl_prng r;
     pl_prng_seed(&r, test_seed(), 1);
-    for (unsigned mix = 0; mix < 6; mix++)
+    for (unsigned mix = 0; mix < MIXES; mix++)
         for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
             size_t n = sizes[s];
             draw_parts(&r, mix, n, c, p);
@@ -95,7 +101,7 @@ static void test_threads(void **state)
     struct pl_encoded_part p[M_MAX];
     struct pl_prng r;
     pl_prng_seed(&r, test_seed(), 2);
-    draw_parts(&r, 5, N_MAX, c, p);
+    draw_parts(&r, MIXES - 1, N_MAX, c, p);
     for (uint32_t threads = 1; threads <= 5; threads++) {
         struct pl_pool *pool = pl_pool_new(&alloc, threads);
         assert_non_null(pool);
@@ -158,11 +164,20 @@ static void compare_norms(const struct pl_merge_kernels *k, const struct pl_cont
     }
 }
 
+/* Not always the first one; of top-k the first of a chunk. */
+static size_t later_block(const struct pl_encoded_part *p, size_t n, uint32_t count)
+{
+    size_t block = 1;
+    for (uint32_t m = 0; m < count; m++)
+        block = p[m].codec >= PL_CODEC_TOPK32 ? PL_CODEC_CHUNK / PL_MERGE_BLOCK : block;
+    return n > block * PL_MERGE_BLOCK + 300 ? block : 0;
+}
+
 static void compare_blend(const struct pl_merge_kernels *k, const struct pl_contribution *c,
                           const struct pl_encoded_part *p, size_t n, uint32_t count)
 {
     const struct pl_merge_input floats = {c, NULL, count}, coded = {NULL, p, count};
-    const size_t block = n > 600 ? 1 : 0, len = n - block * PL_MERGE_BLOCK; /* not always the first */
+    const size_t block = later_block(p, n, count), len = n - block * PL_MERGE_BLOCK;
     double share[M_MAX];
     for (uint32_t m = 0; m < count; m++)
         share[m] = (double)(1.0f / ((float)m + 3.0f));
@@ -174,6 +189,14 @@ static void compare_blend(const struct pl_merge_kernels *k, const struct pl_cont
     assert_memory_equal(got, want, len * sizeof(float));
     pl_merge_portable.blend(&coded, share, block, len, got);
     assert_memory_equal(got, want, len * sizeof(float));
+    const struct pl_merge_input *const both[] = {&floats, &coded};
+    for (int i = 0; i < 4; i++) { /* at the beginning of a line, and not */
+        float *to = far_room + i % 2;
+        to[len] = 12345.0f;
+        k->blend_far(both[i / 2], share, block, len, to);
+        assert_memory_equal(to, want, len * sizeof(float));
+        assert_true(to[len] == 12345.0f);
+    }
     assert_true(got[len] == 12345.0f);
 }
 
@@ -198,8 +221,8 @@ static void compare_all(const struct pl_merge_kernels *k)
     struct pl_encoded_part p[M_MAX];
     struct pl_prng r;
     pl_prng_seed(&r, test_seed(), 4);
-    for (unsigned mix = 0; mix < 6; mix++)
-        for (size_t s = 0; s < sizeof sizes / sizeof sizes[0] && sizes[s] <= 4096; s++) {
+    for (unsigned mix = 0; mix < MIXES; mix++)
+        for (size_t s = 0; s < sizeof sizes / sizeof sizes[0] && sizes[s] <= 9000; s++) {
             draw_parts(&r, mix, sizes[s], c, p);
             compare_sumsq(k, p, sizes[s]);
             for (uint32_t count = 1; count <= M_MAX; count++) {

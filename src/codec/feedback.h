@@ -1,0 +1,33 @@
+/* codec/feedback.h - what an encoding loses is kept, and goes with what is encoded next: error feedback.
+ *
+ *   wanted   = change + decay * residual          pl_feedback_add
+ *   sent     = encoding of wanted                 pl_feedback_encode
+ *   residual = wanted - sent
+ *
+ * With a decay of 1 nothing is ever lost. Top-k leaves most values behind and sends them many rounds later, when they
+ * are no longer quite true: there a residual fades by 0.95 a round (PAPER 11.6). What a syncer sends has no decay: its
+ * residual is the distance between its own parameters and those it has told everybody, which must not grow.
+ *
+ * Selective encoding also holds back whole blocks, chunks in top-k, that changed little beside the others of their array:
+ * they are written as zeros, which the envelope's zstd makes nearly free, and wait in the residual until they
+ * are worth sending.
+ */
+#ifndef PL_CODEC_FEEDBACK_H
+#define PL_CODEC_FEEDBACK_H
+
+#include "codec/codec.h"
+
+/* The decay that goes well with a codec: 0.95 for top-k, else 1. */
+float pl_feedback_decay(enum pl_codec codec);
+
+/* change[i] += decay * residual[i] */
+void pl_feedback_add(float *change, const float *residual, size_t n, float decay);
+
+/* As pl_codec_encode_feedback. A block whose root mean square is below selective times that of all values is held back:
+ * all its bytes are zero and its values stay. 0 <= selective < 1; 0 holds nothing back. */
+bool pl_feedback_encode(enum pl_codec codec, float *values, size_t n, float selective, uint8_t *out);
+
+/* Whether the envelope should try zstd: plain floats hardly get shorter, unless blocks of them are held back. */
+bool pl_feedback_squeezes(enum pl_codec codec, float selective);
+
+#endif
