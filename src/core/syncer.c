@@ -421,6 +421,7 @@ void pl_syncer_view(struct pl_syncer *s, struct pl_sync_view *out)
         .interval_ns = s->interval,
         .clock_tokens = pl_sync_clock(s),
         .rate_tokens = s->rate,
+        .seen_tokens = pl_min64(pl_max64(s->clock_floor, s->clock_sum), PL_COUNT_MAX),
         .rounds_merged = s->rounds_merged,
         .rounds_void = s->rounds_void,
         .rounds_busy = s->rounds_busy,

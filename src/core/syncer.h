@@ -177,6 +177,7 @@ enum pl_phase { PL_PHASE_RUNNING, PL_PHASE_CLOSING, PL_PHASE_DONE };
 /* What status pages show. */
 struct pl_sync_view {
     uint64_t epoch, tick, interval_ns, clock_tokens, rate_tokens;
+    uint64_t seen_tokens; /* the token clock as far as this shard has heard; at home it is the clock */
     uint64_t rounds_merged, rounds_void, rounds_busy;
     uint32_t known, live, quorum;
     uint32_t overlap_eff; /* tau_eff of the K-th best learner */

@@ -41,6 +41,7 @@ struct pl_staged {
     bool active, good;
     uint64_t round, digest;
     uint64_t tokens;
+    uint64_t clock_tokens; /* of the run, when the merge began */
     float *theta, *momentum, *broadcast, *delta;
     uint8_t *update;
 };
@@ -102,6 +103,8 @@ void pl_snode_pump(struct pl_world *w, uint32_t conn);
 struct pl_shard_fragment *pl_snode_fragment(struct pl_snode *s, uint32_t number);
 void pl_snode_reset_values(struct pl_world *w,
                            struct pl_snode *s); /* version 0; memory of a dead process freed */
+/* The outer step that makes this version when the run's clock stands there. */
+struct pl_outer_move pl_snode_outer(const struct pl_toy *t, uint64_t version, uint64_t clock_tokens);
 void pl_snode_keep(struct pl_world *w, struct pl_snode *s, const struct pl_sync_effect *fx);
 void pl_snode_verify(struct pl_world *w, struct pl_snode *s, const struct pl_sync_effect *fx);
 void pl_snode_discard(struct pl_world *w, struct pl_snode *s, uint32_t learner, uint32_t fragment);

@@ -124,13 +124,19 @@ void pl_snode_discard(struct pl_world *w, struct pl_snode *s, uint32_t learner, 
     free_push(w, push_of(s, learner, fragment));
 }
 
+struct pl_outer_move pl_snode_outer(const struct pl_toy *t, uint64_t version, uint64_t clock_tokens)
+{
+    return pl_outer_at(&t->outer, version, (double)clock_tokens / (double)t->manifest.token_budget);
+}
+
 /* The outer step on copies, and the update that brings a learner from the old broadcast value to the new one. */
 static bool stage(const struct pl_toy *t, struct pl_shard_fragment *f)
 {
     struct pl_staged *g = &f->staged;
+    const struct pl_outer_move move = pl_snode_outer(t, f->version + 1, g->clock_tokens);
     memcpy(g->theta, f->theta, f->count * sizeof(float));
     memcpy(g->momentum, f->momentum, f->count * sizeof(float));
-    pl_outer_step(&t->outer, g->delta, f->count, g->momentum, g->theta);
+    pl_outer_step(&move, g->delta, f->count, g->momentum, g->theta);
     for (uint32_t i = 0; i < f->count; i++)
         g->broadcast[i] = g->theta[i] - f->broadcast[i];
     if (!pl_all_finite(g->theta, f->count) || !pl_sim_encode(g->broadcast, f->count, g->update) ||
@@ -183,6 +189,9 @@ void pl_snode_merge(struct pl_world *w, struct pl_snode *s, const struct pl_sync
     g->active = true;
     g->round = fx->u.merge.round;
     g->tokens = 0;
+    struct pl_sync_view view;
+    pl_syncer_view(s->core, &view);
+    g->clock_tokens = view.seen_tokens;
     if (g->update == NULL)
         g->update = pl_world_zero(w, 1, update_bytes(f));
     if (g->update == NULL)

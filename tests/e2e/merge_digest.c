@@ -94,8 +94,8 @@ static void make_part(struct pl_prng *r, enum pl_codec codec, unsigned m, size_t
 /* All contributions in one codec, or, for NULL, in all codecs in turn; then the outer step. */
 static void digest_merge(const enum pl_codec *codec, enum pl_merge_mode mode, struct pl_pool *pool)
 {
-    const struct pl_merge_work work = {scratch, pool};
-    const struct pl_outer_rule rule = {0.7f, 0.9f};
+    const struct pl_merge_work work = {.scratch = scratch, .pool = pool, .trim = 0.25};
+    const struct pl_outer_move rule = {0.7f, 0.9f, 1.0f, 0.9f};
     struct pl_encoded_part parts[M];
     struct pl_prng r;
     uint64_t digest = 0;

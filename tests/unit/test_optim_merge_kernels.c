@@ -99,7 +99,8 @@ static void test_threads(void **state)
     for (uint32_t threads = 1; threads <= 5; threads++) {
         struct pl_pool *pool = pl_pool_new(&alloc, threads);
         assert_non_null(pool);
-        const struct pl_merge_work alone = {scratch, NULL}, together = {scratch, pool};
+        const struct pl_merge_work alone = {.scratch = scratch},
+                                   together = {.scratch = scratch, .pool = pool};
         for (enum pl_merge_mode mode = PL_MERGE_RDA; mode <= PL_MERGE_MEAN; mode++) {
             pl_merge(mode, c, M_MAX, N_MAX, &alone, want);
             pl_merge(mode, c, M_MAX, N_MAX, &together, got);
@@ -116,7 +117,7 @@ static void test_outer_threads(void **state)
     (void)state;
     struct pl_alloc alloc = pl_alloc_system();
     struct pl_pool *pool = pl_pool_new(&alloc, 3);
-    const struct pl_outer_rule rule = {0.7f, 0.9f};
+    const struct pl_outer_move rule = {0.7f, 0.9f, 1.0f, 0.9f};
     struct pl_prng r;
     pl_prng_seed(&r, test_seed(), 3);
     assert_non_null(pool);
@@ -179,7 +180,7 @@ static void compare_blend(const struct pl_merge_kernels *k, const struct pl_cont
 
 static void compare_rest(const struct pl_merge_kernels *k, size_t n)
 {
-    const struct pl_outer_rule rule = {0.7f, 0.9f};
+    const struct pl_outer_move rule = {0.7f, 0.9f, 1.0f, 0.9f};
     memcpy(want, decoded[0], n * sizeof(float));
     memcpy(got, decoded[0], n * sizeof(float));
     pl_merge_portable.scale(1.0 / 3, n, want);

@@ -14,7 +14,7 @@
 static void test_two_steps_by_hand(void **state)
 {
     (void)state;
-    const struct pl_outer_rule rule = {.lr = 0.5f, .mu = 0.5f};
+    const struct pl_outer_move rule = {.lr = 0.5f, .keep = 0.5f, .gain = 1, .ahead = 0.5f};
     float delta[2] = {1, -2}, momentum[2] = {0, 4}, theta[2] = {10, 10};
     pl_outer_step(&rule, delta, 2, momentum, theta);
     /* momentum 0.5 * 0 + 1 = 1; theta 10 - 0.5 * (1 + 0.5 * 1) = 9.25 */
@@ -33,7 +33,7 @@ static void test_no_momentum_is_plain_sgd(void **state)
     (void)state;
     enum { N = 1000 };
     static float delta[N], momentum[N], theta[N], want[N];
-    const struct pl_outer_rule rule = {.lr = 0.7f, .mu = 0};
+    const struct pl_outer_move rule = {.lr = 0.7f, .keep = 0, .gain = 1, .ahead = 0};
     struct pl_prng r;
     pl_prng_seed(&r, test_seed(), 0);
     for (size_t i = 0; i < N; i++) {
@@ -51,7 +51,7 @@ static void test_learning_rate_one_takes_the_mean(void **state)
 {
     (void)state;
     /* lr 1, mu 0: theta becomes anchor - (anchor - learner) = the learner's value. */
-    const struct pl_outer_rule rule = {.lr = 1, .mu = 0};
+    const struct pl_outer_move rule = {.lr = 1, .keep = 0, .gain = 1, .ahead = 0};
     float anchor = 3, learner = 2.5f, momentum = 0;
     float delta = anchor - learner;
     pl_outer_step(&rule, &delta, 1, &momentum, &anchor);
@@ -61,7 +61,7 @@ static void test_learning_rate_one_takes_the_mean(void **state)
 static void test_empty(void **state)
 {
     (void)state;
-    const struct pl_outer_rule rule = {.lr = 1, .mu = 0.5f};
+    const struct pl_outer_move rule = {.lr = 1, .keep = 0.5f, .gain = 1, .ahead = 0.5f};
     float momentum = 1, theta = 2, delta = 3;
     pl_outer_step(&rule, &delta, 0, &momentum, &theta);
     assert_true(momentum == 1 && theta == 2);
@@ -75,7 +75,7 @@ static void test_golden_hash(void **state)
     (void)state;
     enum { N = 10007 };
     static float delta[N], momentum[N], theta[N];
-    const struct pl_outer_rule rule = {.lr = 0.7f, .mu = 0.9f};
+    const struct pl_outer_move rule = {.lr = 0.7f, .keep = 0.9f, .gain = 1, .ahead = 0.9f};
     struct pl_prng r;
     pl_prng_seed(&r, 7, 8);
     for (int step = 0; step < 10; step++) {
