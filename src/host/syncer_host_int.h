@@ -380,6 +380,7 @@ void pl_trust_remember(struct pl_syncer_host *h, struct pl_shard_fragment *f,
 /* Is a learner that does not count to be turned away for a while? Its reports drive the clock. The sentence says why. */
 bool pl_trust_ok(struct pl_syncer_host *h, uint64_t identity, struct pl_error *err);
 const struct pl_trust *pl_trust_of(const struct pl_syncer_host *h, uint64_t identity); /* NULL: nothing known */
+uint32_t pl_trust_doubted(const struct pl_syncer_host *h); /* learners that do not count, here or away */
 /* What is remembered, for a snapshot. */
 enum pelago_status pl_trust_save(const struct pl_syncer_host *h, struct pl_buf *out);
 enum pelago_status pl_trust_load(struct pl_syncer_host *h, const uint8_t *bytes, size_t len);

@@ -238,6 +238,7 @@ static void put_learners(struct pl_syncer_host *h, json_t *o, bool *good)
         weight += w;
     }
     put_count(o, good, "connected", connected);
+    put_count(o, good, "doubted", pl_trust_doubted(h));
     put_real(o, good, "loss", share(loss, weight));
     put(o, good, "learners", list);
 }

@@ -55,6 +55,14 @@ const struct pl_trust *pl_trust_of(const struct pl_syncer_host *h, uint64_t iden
     return s == NULL ? NULL : &s->trust;
 }
 
+uint32_t pl_trust_doubted(const struct pl_syncer_host *h)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < h->options.learners_max; i++)
+        count += h->standings[i].trust.out ? 1 : 0;
+    return count;
+}
+
 /* Finds or makes; the one that was heard of longest ago makes room, those that do not count last. */
 static struct pl_standing *place(struct pl_syncer_host *h, uint64_t identity)
 {
@@ -71,6 +79,12 @@ static struct pl_standing *place(struct pl_syncer_host *h, uint64_t identity)
     }
     *best = (struct pl_standing){.identity = identity};
     return best;
+}
+
+/* For people. */
+static uint32_t errors_off(const struct pl_trust *t)
+{
+    return (uint32_t)fmin(fmax(0, -pl_trust_z(t)), 1e6);
 }
 
 /* When half of the living learners or more are doubted, it is the doubt that is wrong. */
@@ -106,8 +120,8 @@ bool pl_trust_ok(struct pl_syncer_host *h, uint64_t identity, struct pl_error *e
         return true;
     s->waited = 0;
     (void)pl_fail(err, PELAGO_INVALID,
-                  "its contributions lead another way than the others' (%d standard errors over %u rounds)",
-                  (int)pl_trust_z(&s->trust), s->trust.samples);
+                  "its contributions lead another way than the others' (%u standard errors over %u rounds)",
+                  errors_off(&s->trust), s->trust.samples);
     return false;
 }
 
@@ -115,9 +129,9 @@ static void tell(struct pl_syncer_host *h, const struct pl_standing *s)
 {
     if (s->trust.out)
         pl_shost_log(h,
-                     "learner.doubted learner=%lu: its contributions lead another way than the others', %d "
+                     "learner.doubted learner=%lu: its contributions lead another way than the others', %u "
                      "standard errors over %u rounds; it is not merged until they agree",
-                     s->identity, (int)pl_trust_z(&s->trust), s->trust.samples);
+                     s->identity, errors_off(&s->trust), s->trust.samples);
     else
         pl_shost_log(h, "learner.counts learner=%lu: its contributions agree with the others' again",
                      s->identity);

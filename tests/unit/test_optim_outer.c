@@ -10,6 +10,9 @@
 #include "optim/outer.h"
 #include "seed.h"
 
+#include <math.h>
+#include <string.h>
+
 /* All values are small binary fractions, so every figure below is exact. */
 static void test_two_steps_by_hand(void **state)
 {
@@ -88,6 +91,88 @@ static void test_golden_hash(void **state)
     assert_true(got == golden);
 }
 
+static void assert_move(struct pl_outer_move m, float lr, float keep, float gain, float ahead)
+{
+    assert_true(m.lr == lr && m.keep == keep && m.gain == gain && m.ahead == ahead);
+}
+
+static void test_kinds(void **state)
+{
+    (void)state;
+    struct pl_outer_rule rule = {.lr = 0.5f, .mu = 0.25f, .kind = PL_OUTER_NESTEROV};
+    assert_move(pl_outer_at(&rule, 1, 0), 0.5f, 0.25f, 1, 0.25f);
+    assert_move(pl_outer_at(&rule, 1000, 2), 0.5f, 0.25f, 1, 0.25f);
+    rule.kind = PL_OUTER_PLAIN;
+    assert_move(pl_outer_at(&rule, 3, 0), 0.5f, 0.25f, 1, 0);
+    rule.kind = PL_OUTER_DELAYED;
+    rule.delay = 4;
+    assert_move(pl_outer_at(&rule, 1, 0), 0.5f, 0.25f, 0.25f, 0);
+    assert_move(pl_outer_at(&rule, 2, 0), 0.5f, 1, 0.25f, 0);
+    assert_move(pl_outer_at(&rule, 4, 0), 0.5f, 1, 0.25f, 0.25f);
+    assert_move(pl_outer_at(&rule, 5, 0), 0.5f, 0.25f, 0.25f, 0);
+    rule.delay = 1; /* is nesterov */
+    assert_move(pl_outer_at(&rule, 7, 0), 0.5f, 0.25f, 1, 0.25f);
+}
+
+static void test_warmup_and_decay(void **state)
+{
+    (void)state;
+    const struct pl_outer_rule rule = {.lr = 0.5f, .mu = 0.5f, .warmup = 3, .decay = 0.25f, .floor = 0.5f};
+    const float mu[] = {0.125f, 0.25f, 0.375f, 0.5f, 0.5f};
+    for (uint64_t v = 1; v <= 5; v++)
+        assert_move(pl_outer_at(&rule, v, 0.75), 0.5f, mu[v - 1], 1, mu[v - 1]);
+    assert_true(pl_outer_at(&rule, 9, 0.875).lr == 0.375f);
+    assert_true(pl_outer_at(&rule, 9, 1).lr == 0.25f);
+    assert_true(pl_outer_at(&rule, 9, 1.5).lr == 0.25f);
+}
+
+/* PAPER 11.3 by hand: theta -= lr g at every step; at every third also m = mu m + mean(g), theta -= lr mu m. */
+static void test_delayed_is_what_it_says(void **state)
+{
+    (void)state;
+    const struct pl_outer_rule rule = {.lr = 0.5f, .mu = 0.5f, .kind = PL_OUTER_DELAYED, .delay = 3};
+    float momentum = 0, theta = 10;
+    double m = 0, want = 10, sum = 0;
+    for (uint64_t v = 1; v <= 12; v++) {
+        float g = (float)(v % 5) - 1;
+        const struct pl_outer_move move = pl_outer_at(&rule, v, 0);
+        pl_outer_step(&move, &g, 1, &momentum, &theta);
+        sum += (double)g;
+        want -= 0.5 * (double)g;
+        if (v % 3 == 0) {
+            m = 0.5 * m + sum / 3;
+            want -= 0.5 * 0.5 * m;
+            sum = 0;
+        }
+        assert_true(fabs((double)theta - want) < 1e-5);
+    }
+    assert_true(fabs((double)momentum - m) < 1e-5);
+}
+
+static void test_names_and_ranges(void **state)
+{
+    (void)state;
+    struct pl_error err;
+    struct pl_outer_rule good = {.lr = 0.7f, .mu = 0.9f, .kind = PL_OUTER_DELAYED, .delay = 2}, bad = good;
+    enum pl_outer_kind kind;
+    for (enum pl_outer_kind k = PL_OUTER_NESTEROV; k <= PL_OUTER_DELAYED; k++)
+        assert_true(pl_outer_of_name(pl_outer_name(k), &kind) && kind == k);
+    assert_false(pl_outer_of_name("adam", &kind));
+    assert_int_equal(pl_outer_check(&good, &err), PELAGO_OK);
+    bad.delay = 0;
+    assert_int_equal(pl_outer_check(&bad, &err), PELAGO_INVALID);
+    assert_non_null(strstr(err.text, "outer_delay is 0, expected 1 to"));
+    bad = good;
+    bad.decay = 1.5f;
+    assert_int_equal(pl_outer_check(&bad, &err), PELAGO_INVALID);
+    bad = good;
+    bad.floor = NAN;
+    assert_int_equal(pl_outer_check(&bad, &err), PELAGO_INVALID);
+    bad = good;
+    bad.mu = 1;
+    assert_int_equal(pl_outer_check(&bad, &err), PELAGO_INVALID);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -96,6 +181,10 @@ int main(void)
         cmocka_unit_test(test_learning_rate_one_takes_the_mean),
         cmocka_unit_test(test_empty),
         cmocka_unit_test(test_golden_hash),
+        cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_warmup_and_decay),
+        cmocka_unit_test(test_delayed_is_what_it_says),
+        cmocka_unit_test(test_names_and_ranges),
     };
     return cmocka_run_group_tests_name("optim_outer", tests, NULL, NULL);
 }
