@@ -105,7 +105,8 @@ static void lead_anywhere(struct island *is, uint32_t fragment, float *values)
     double square = 0;
     for (uint64_t i = 0; i < n; i++)
         square += (double)l->moved[fragment][i] * (double)l->moved[fragment][i];
-    const double each = l->norm * sqrt(3 * square / (double)n); /* of numbers in -1 to 1, whose mean square is 1/3 */
+    const double each =
+        l->norm * sqrt(3 * square / (double)n); /* of numbers in -1 to 1, whose mean square is 1/3 */
     for (uint64_t i = 0; square > 0 && i < n; i++)
         values[i] = (float)(each * (2 * drand48() - 1));
 }
@@ -231,7 +232,8 @@ static int say_usage(void)
     fprintf(
         stderr,
         "usage: bench_hostile --join TOKEN --mode MODE [--seconds S] [--step-ms N] [--norm X] [--rate N]\n"
-        "MODE is honest, digest, nan, inf, huge, tokens, steps, reports, replay, flip, climb,\nrandom or frames.\n");
+        "MODE is honest, digest, nan, inf, huge, tokens, steps, reports, replay, flip, climb,\nrandom or "
+        "frames.\n");
     return 2;
 }
 

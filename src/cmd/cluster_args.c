@@ -59,8 +59,9 @@ uint32_t pl_cluster_options(struct pl_cluster_args *a, struct pl_option out[stat
          &a->merge, 0, 0},
         {"merge-trim", "X", "trimmed: share of learners left out at either end (default: 0.25)",
          PL_OPTION_FLOAT, &a->merge_trim, 0, 0},
-        {"merge-stale", "X", "work of more than X times the usual steps weighs as of X times (default: 0, off)",
-         PL_OPTION_FLOAT, &a->merge_stale, 0, 0},
+        {"merge-stale", "X",
+         "work of more than X times the usual steps weighs as of X times (default: 0, off)", PL_OPTION_FLOAT,
+         &a->merge_stale, 0, 0},
         {"merge-guard", "NAME", "on (default) or off: bounds what one learner can do to a merge",
          PL_OPTION_TEXT, &a->guard, 0, 0},
     };

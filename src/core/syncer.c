@@ -396,6 +396,11 @@ void pl_syncer_step(struct pl_syncer *s, const struct pl_sync_event *ev, struct 
         pl_assert(is_home(s));
         s->ending = true;
         break;
+    case PL_SYNC_EV_DOUBT:
+        pl_sync_doubt(s, ev->u.doubt.identity, ev->u.doubt.doubted);
+        if (!s->listening)
+            return;
+        break;
     }
     pl_sync_maybe_close(s, out);
     do_due_work(s, out);

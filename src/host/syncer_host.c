@@ -222,6 +222,8 @@ static void on_sweep(uv_timer_t *timer)
 {
     struct pl_syncer_host *h = timer->data;
     pl_shost_sweep(h);
+    if (!h->stopping)
+        pl_trust_tell(h);
     if (h->recorder != NULL)
         pl_recorder_flush(h->recorder);
     if (h->announcer != NULL)

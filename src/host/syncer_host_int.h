@@ -174,8 +174,9 @@ struct pl_islander {
 struct pl_standing {
     uint64_t identity; /* 0: free */
     struct pl_trust trust;
-    uint32_t waited;    /* samples since it was last turned away; not in the journal */
-    uint64_t noted;     /* order of the last sample, to forget the oldest */
+    bool told;       /* the core that it is doubted */
+    uint32_t waited; /* rounds since it was last turned away; not in the journal */
+    uint64_t noted;  /* order of the last sample, to forget the oldest */
 };
 
 /* ---- the whole ---- */
@@ -247,6 +248,7 @@ struct pl_syncer_host {
 
     struct pl_standing *standings; /* [options.learners_max] */
     uint64_t noted;                /* opinions so far */
+    bool untold;                   /* of some the core has not been told */
 
     struct pl_vault *vault;
     struct pl_door_keeper *door;
@@ -379,7 +381,9 @@ void pl_trust_remember(struct pl_syncer_host *h, struct pl_shard_fragment *f,
                        const struct pl_round_note *note);
 /* Is a learner that does not count to be turned away for a while? Its reports drive the clock. The sentence says why. */
 bool pl_trust_ok(struct pl_syncer_host *h, uint64_t identity, struct pl_error *err);
-const struct pl_trust *pl_trust_of(const struct pl_syncer_host *h, uint64_t identity); /* NULL: nothing known */
+const struct pl_trust *pl_trust_of(const struct pl_syncer_host *h,
+                                   uint64_t identity); /* NULL: nothing known */
+void pl_trust_tell(struct pl_syncer_host *h); /* the core, of what has changed; outside of any step */
 uint32_t pl_trust_doubted(const struct pl_syncer_host *h); /* learners that do not count, here or away */
 /* What is remembered, for a snapshot. */
 enum pelago_status pl_trust_save(const struct pl_syncer_host *h, struct pl_buf *out);

@@ -255,10 +255,11 @@ static void say_merged(struct pl_syncer_host *h, struct pl_shard_fragment *f, ui
                                             .good = good}};
     if (!good) {
         pl_staged_release(h, f);
-        pl_shost_log(h,
-                     "merge.void fragment=%u: the result is not finite, nobody who counts took part, or there "
-                     "is no memory",
-                     f->number);
+        pl_shost_log(
+            h,
+            "merge.void fragment=%u: the result is not finite, nobody who counts took part, or there "
+            "is no memory",
+            f->number);
     }
     pl_shost_step(h, &ev);
 }

@@ -315,6 +315,7 @@ static enum pelago_status begin(struct pl_syncer_host *h, struct pl_error *err)
         PL_TRY(pl_announcer_new(h, err));
     PL_TRY(write_address(h, err));
     PL_TRY(copy_small(h, err));
+    pl_trust_tell(h);
     pl_shost_step(h, &(struct pl_sync_event){.kind = PL_SYNC_EV_BOOT});
     PL_TRY(pl_vault_flush(h, err));
     pl_assert(h->listening);

@@ -19,7 +19,7 @@
 #include <math.h>
 
 enum {
-    TURN_AWAY = 8,         /* rounds at a time that a learner that does not count is listened to */
+    TURN_AWAY = 8,         /* rounds without agreement that a learner that does not count is listened to */
     COMPARE_MAX = 1 << 16, /* values of a fragment that are compared, at most */
     COMPARE_DOTS = 1 << 22 /* ... and products in all, about */
 };
@@ -61,6 +61,26 @@ uint32_t pl_trust_doubted(const struct pl_syncer_host *h)
     for (uint32_t i = 0; i < h->options.learners_max; i++)
         count += h->standings[i].trust.out ? 1 : 0;
     return count;
+}
+
+static void tell_core(struct pl_syncer_host *h, uint64_t identity, bool doubted)
+{
+    pl_shost_step(h, &(struct pl_sync_event){.kind = PL_SYNC_EV_DOUBT,
+                                             .u.doubt = {.identity = identity, .doubted = doubted}});
+}
+
+void pl_trust_tell(struct pl_syncer_host *h)
+{
+    if (!h->untold)
+        return;
+    h->untold = false;
+    for (uint32_t i = 0; i < h->options.learners_max; i++) {
+        struct pl_standing *s = &h->standings[i];
+        if (s->told == s->trust.out)
+            continue;
+        s->told = s->trust.out;
+        tell_core(h, s->identity, s->told);
+    }
 }
 
 /* Finds or makes; the one that was heard of longest ago makes room, those that do not count last. */
@@ -119,6 +139,8 @@ bool pl_trust_ok(struct pl_syncer_host *h, uint64_t identity, struct pl_error *e
     if (!h->settings.merge.guard || s == NULL || !s->trust.out || s->waited < TURN_AWAY || !credible(h))
         return true;
     s->waited = 0;
+    s->told = false; /* should the core have forgotten it meanwhile */
+    h->untold = true;
     (void)pl_fail(err, PELAGO_INVALID,
                   "its contributions lead another way than the others' (%u standard errors over %u rounds)",
                   errors_off(&s->trust), s->trust.samples);
@@ -147,9 +169,12 @@ void pl_trust_remember(struct pl_syncer_host *h, struct pl_shard_fragment *f,
             continue;
         struct pl_standing *s = place(h, o->identity);
         s->noted = ++h->noted;
+        if (o->sample > 0)
+            s->waited = 0; /* it is on its way back */
         if (!pl_trust_add(&s->trust, o->sample))
             continue;
         s->waited = s->trust.out ? TURN_AWAY : 0; /* at once, the first time */
+        h->untold = true;
         tell(h, s);
     }
 }
@@ -273,6 +298,7 @@ static enum pelago_status load_standing(struct pl_syncer_host *h, struct pl_read
     struct pl_standing *s = place(h, identity);
     s->trust = t;
     s->noted = ++h->noted;
+    h->untold = h->untold || t.out;
     return PELAGO_OK;
 }
 

@@ -223,8 +223,8 @@ void pl_vault_store(struct pl_syncer_host *h, const struct pl_sync_effect *fx)
     const struct pl_record *r = fx->u.store.record;
     const size_t core = pl_record_bytes(r);
     const bool round = r->type == PL_RECORD_ROUND;
-    size_t len = 4 + core +
-                 (round ? PL_ROUND_HEAD_BYTES + (size_t)r->contributor_count * PL_OPINION_BYTES : 0);
+    size_t len =
+        4 + core + (round ? PL_ROUND_HEAD_BYTES + (size_t)r->contributor_count * PL_OPINION_BYTES : 0);
     struct pl_store_entry *e = pl_alloc_zero(&h->alloc, 1, sizeof *e + len);
     if (e == NULL) {
         struct pl_error why;

@@ -14,7 +14,7 @@ enum {
     BACK_Z = -2,  /* it counts again */
     CHANCE_Z = 3, /* the jury's agreement, in standard deviations of a cosine of unrelated vectors */
 };
-#define SHARE 0.125 /* of the usual agreement is enough */
+#define SHARE 0.125  /* of the usual agreement is enough */
 #define VAR_MIN 1e-6 /* of a sample: a cosine is not known better than to 0.001 */
 
 size_t pl_agree_doubles(uint32_t count)

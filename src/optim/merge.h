@@ -43,13 +43,14 @@ struct pl_encoded_part {
 
 /* What a merge works with. scratch belongs to one merge at a time. All that is not set is not there. */
 struct pl_merge_work {
-    double *scratch;       /* [pl_merge_scratch(count)] for the largest count; TRIMMED: of pl_merge_scratch_of */
+    double *scratch; /* [pl_merge_scratch(count)] for the largest count; TRIMMED: of pl_merge_scratch_of */
     struct pl_pool *pool;  /* borrowed, not in use by anybody else; NULL: the calling thread alone */
     const double *weights; /* [count] at least 0; NULL: pl_merge_weight of each */
-    const double *reach;   /* [count] a vector counts as no longer than so many times the median norm of the slice;
+    const double
+        *reach;    /* [count] a vector counts as no longer than so many times the median norm of the slice;
                               NULL: as long as it is. RDA and MEAN only */
-    double length;         /* RDA: the result's length times this; 0: as it is */
-    double trim;           /* TRIMMED: this share of the contributions at either end; 0 to below 0.5 */
+    double length; /* RDA: the result's length times this; 0: as it is */
+    double trim;   /* TRIMMED: this share of the contributions at either end; 0 to below 0.5 */
 };
 
 /* Doubles of scratch for so many contributions. */

@@ -15,7 +15,7 @@ enum {
     WAVE = 64, /* chunks whose sums wait to be added in order */
     CHUNK_BLOCKS = PL_MERGE_CHUNK / PL_MERGE_BLOCK,
     LANES = 16,
-    ROUNDS = 3, /* of the centre */
+    ROUNDS = 3,                            /* of the centre */
     TRIM_DOUBLES = PL_MERGE_BLOCK / 2 + 2, /* of a contribution: a block of floats, a value, a number */
 };
 

@@ -85,14 +85,8 @@ struct pl_outer_move pl_outer_at(const struct pl_outer_rule *r, uint64_t number,
 
 float pl_outer_codec_gain(enum pl_codec codec)
 {
-    switch (codec) {
-    case PL_CODEC_FP32:
-    case PL_CODEC_BF16:
-    case PL_CODEC_INT4:
-    case PL_CODEC_INT2:
-        break;
-    }
-    return 1;
+    /* Of a top-k whose residual fades by 0.95 a round, 0.59 to 0.80 of what learners did arrives (docs/merge.md). */
+    return strncmp(pl_codec_name((uint32_t)codec), "topk", 4) == 0 ? 1.4f : 1;
 }
 
 static void task(void *user, uint32_t number, uint32_t thread)

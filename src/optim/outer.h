@@ -53,8 +53,8 @@ enum pelago_status pl_outer_check(const struct pl_outer_rule *rule, struct pl_er
 const char *pl_outer_name(enum pl_outer_kind kind); /* nesterov, plain, delayed */
 bool pl_outer_of_name(const char *name, enum pl_outer_kind *kind);
 
-/* What lr is to be multiplied with so that contributions in this encoding go as far as in fp32, once their error feedback
- * has settled; docs/merge.md has the measurement, test_optim_outer.c repeats it. 1 for encodings that keep the length. */
+/* What lr is to be multiplied with so that what learners did arrives as in fp32, with the error feedback that goes with the
+ * encoding. 1 where nothing is lost for good, however few the bits: test_optim_outer.c measures it. docs/merge.md. */
 float pl_outer_codec_gain(enum pl_codec codec);
 
 /* delta is the merged outer gradient (anchor - theta: downhill is minus); the three arrays do not overlap. */

@@ -28,9 +28,10 @@ enum pl_rule_kind {
 
 struct pl_merge_rule {
     enum pl_rule_kind kind;
-    float trim;  /* TRIMMED: the share of contributions left out at either end, 0 to below 0.5 */
-    float stale; /* work of more than so many times the usual steps weighs no more than of so many; 0: as it is */
-    bool guard;  /* weights and lengths are bounded by the usual ones of the round */
+    float trim; /* TRIMMED: the share of contributions left out at either end, 0 to below 0.5 */
+    float
+        stale; /* work of more than so many times the usual steps weighs no more than of so many; 0: as it is */
+    bool guard; /* weights and lengths are bounded by the usual ones of the round */
 };
 
 /* The median of a round's weights times this is the most that one contribution weighs, with `guard`. */

@@ -42,6 +42,7 @@ struct pl_staged {
     uint64_t round, digest;
     uint64_t tokens;
     uint64_t clock_tokens; /* of the run, when the merge began */
+    double effective;      /* number of contributions (optim/rule.h) */
     float *theta, *momentum, *broadcast, *delta;
     uint8_t *update;
 };
@@ -55,6 +56,7 @@ struct pl_shard_fragment {
     uint32_t number, count;
     uint64_t version;
     float *theta, *momentum, *broadcast;
+    struct pl_rule_past past;
     struct pl_staged staged;
     struct pl_ring_slot ring[PL_RING_MAX];
 };
@@ -84,6 +86,8 @@ struct pl_snode {
     float *scratch;             /* [learners_max][largest] decoded pushes */
     struct pl_contribution *parts;
     double *merging; /* scratch of pl_merge */
+    double *weights, *reach;
+    uint64_t *counts; /* [2][learners_max] tokens and steps of the contributions at hand */
 };
 
 bool pl_snode_init(struct pl_world *w, uint32_t shard);

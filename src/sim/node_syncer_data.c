@@ -54,6 +54,7 @@ void pl_snode_reset_values(struct pl_world *w, struct pl_snode *s)
         struct pl_shard_fragment *f = &s->fragments[i];
         const float *origin = w->toy->origin + w->toy->fragment[f->number].first;
         f->version = 0;
+        f->past = (struct pl_rule_past){.rounds = 0};
         memcpy(f->theta, origin, f->count * sizeof(float));
         memcpy(f->broadcast, origin, f->count * sizeof(float));
         memset(f->momentum, 0, f->count * sizeof(float));
@@ -152,15 +153,26 @@ static void merge_slices(struct pl_world *w, struct pl_snode *s, struct pl_shard
 {
     const struct pl_toy *t = w->toy;
     const struct pl_toy_fragment *tf = &t->fragment[f->number];
-    const struct pl_merge_work work = {.scratch = s->merging};
+    uint64_t *tokens = s->counts, *steps = s->counts + count;
+    for (uint32_t i = 0; i < count; i++) {
+        tokens[i] = s->parts[i].tokens;
+        steps[i] = s->parts[i].steps;
+    }
+    pl_rule_weigh(&t->merge, tokens, steps, count, s->merging, s->weights, s->reach);
+    f->staged.effective = pl_rule_effective(s->weights, count);
+    const struct pl_merge_work work = {.scratch = s->merging,
+                                       .weights = s->weights,
+                                       .reach = t->merge.guard ? s->reach : NULL,
+                                       .length = pl_rule_length(&t->merge, &f->past, f->staged.effective),
+                                       .trim = (double)t->merge.trim};
     uint32_t at = 0;
     for (uint32_t k = 0; k < tf->slice_count; k++) {
         const struct pl_slice *slice = &t->slices[tf->slice_first + k];
         uint32_t n = (uint32_t)(slice->row_count * t->tensors[slice->tensor].cols);
         for (uint32_t i = 0; i < count; i++)
             s->parts[i].delta = s->scratch + (size_t)i * t->largest + at;
-        pl_merge((enum pl_merge_mode)t->tensors[slice->tensor].merge, s->parts, count, n, &work,
-                 f->staged.delta + at);
+        enum pl_merge_mode mode = (enum pl_merge_mode)t->tensors[slice->tensor].merge;
+        pl_merge(pl_rule_mode(&t->merge, mode), s->parts, count, n, &work, f->staged.delta + at);
         at += n;
     }
 }
@@ -232,6 +244,7 @@ void pl_snode_publish(struct pl_world *w, struct pl_snode *s, const struct pl_sy
     swap(&f->momentum, &g->momentum);
     swap(&f->broadcast, &g->broadcast);
     f->version++;
+    pl_rule_remember(&f->past, g->effective);
     pl_snode_set_ring(w, f, f->version, g->update);
     g->update = NULL;
     g->active = false;

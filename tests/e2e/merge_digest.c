@@ -115,7 +115,8 @@ static void digest_merge(const enum pl_codec *codec, enum pl_merge_mode mode, st
             digest = pl_hash64(momentum, n * sizeof(float), digest);
             digest = pl_hash64(theta, n * sizeof(float), digest);
         }
-    printf("%s of %s %016" PRIx64 "\n", modes[mode], codec != NULL ? pl_codec_name((uint32_t)*codec) : "all codecs", digest);
+    printf("%s of %s %016" PRIx64 "\n", modes[mode],
+           codec != NULL ? pl_codec_name((uint32_t)*codec) : "all codecs", digest);
 }
 
 int main(void)

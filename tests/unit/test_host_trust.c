@@ -39,7 +39,8 @@ static void every_rule_replays(void **state)
                                           .warmup = 4,
                                           .decay = 1,
                                           .floor = 0.1f};
-        s->up = kind % 2 == 0 ? PL_CODEC_INT4 : PL_CODEC_FP32; /* contributions, or the gradient, in the journal */
+        s->up = kind % 2 == 0 ? PL_CODEC_INT4
+                              : PL_CODEC_FP32; /* contributions, or the gradient, in the journal */
         syncer_rig_create(&rig);
         syncer_rig_start(&rig);
         for (uint64_t i = 1; i <= 3; i++)

@@ -84,8 +84,8 @@ static void test_honest_stay(void **state)
         for (unsigned s = 0; s < 5; s++)
             for (unsigned unequal = 0; unequal < 2; unequal++) {
                 for (uint32_t m = 0; m < count; m++)
-                    kinds[m] = (struct kind){
-                        unequal ? signals[s] * (0.4f + 0.6f * (float)m / M) : signals[s], 1 + (float)(m % 3), false};
+                    kinds[m] = (struct kind){unequal ? signals[s] * (0.4f + 0.6f * (float)m / M) : signals[s],
+                                             1 + (float)(m % 3), false};
                 assert_int_equal(rounds_until_out(&r, kinds, count, 0, 120), 0);
             }
 }
@@ -164,7 +164,7 @@ static void test_corners(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_honest_stay),    cmocka_unit_test(test_long_run_of_honest),
+        cmocka_unit_test(test_honest_stay),     cmocka_unit_test(test_long_run_of_honest),
         cmocka_unit_test(test_liars_are_found), cmocka_unit_test(test_coming_back),
         cmocka_unit_test(test_corners),
     };

@@ -149,6 +149,56 @@ static void test_delayed_is_what_it_says(void **state)
     assert_true(fabs((double)momentum - m) < 1e-5);
 }
 
+/* The sum of a few numbers is nearly normal; divided by another such number it has heavy tails. */
+static float draw(struct pl_prng *r, bool heavy)
+{
+    float sum = 0, other = 0.1f;
+    for (int i = 0; i < 6; i++) {
+        sum += ((float)pl_prng_below(r, 1u << 24) - 8388608.0f) / 8388608.0f;
+        other += (float)pl_prng_below(r, 1u << 24) / 50331648.0f;
+    }
+    return heavy ? sum / (other * other * other) : sum;
+}
+
+/* With feedback that does not fade, what learners did arrives in full, however few the bits: no rate has to make up. */
+static void test_what_arrives_through_a_codec(void **state)
+{
+    (void)state;
+    enum { N = 2048, ROUNDS = 200 };
+    static float change[N], residual[N], got[N], base[N];
+    static double did[N], arrived[N];
+    static uint8_t bytes[4 * N];
+    struct pl_prng r;
+    pl_prng_seed(&r, test_seed(), 9);
+    for (enum pl_codec codec = PL_CODEC_FP32; codec <= PL_CODEC_INT2; codec++)
+        for (int heavy = 0; heavy < 2; heavy++) {
+            double both = 0, square = 0;
+            memset(residual, 0, sizeof residual);
+            memset(did, 0, sizeof did);
+            memset(arrived, 0, sizeof arrived);
+            for (size_t i = 0; i < N; i++)
+                base[i] = 0.3f * draw(&r, heavy != 0);
+            for (int t = 0; t < ROUNDS; t++) {
+                for (size_t i = 0; i < N; i++) {
+                    change[i] = base[i] + draw(&r, heavy != 0);
+                    did[i] += (double)change[i];
+                    residual[i] += change[i];
+                }
+                assert_true(pl_codec_encode_feedback(codec, residual, N, bytes));
+                pl_codec_decode(codec, bytes, N, got);
+                for (size_t i = 0; i < N; i++)
+                    arrived[i] += (double)got[i];
+            }
+            for (size_t i = 0; i < N; i++) {
+                both += did[i] * arrived[i];
+                square += did[i] * did[i];
+            }
+            print_message("# %s, %s tails: %.3f arrives\n", pl_codec_name((uint32_t)codec),
+                          heavy ? "heavy" : "light", both / square);
+            assert_true(fabs(both / square * (double)pl_outer_codec_gain(codec) - 1) < 0.1);
+        }
+}
+
 static void test_names_and_ranges(void **state)
 {
     (void)state;
@@ -184,6 +234,7 @@ int main(void)
         cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_warmup_and_decay),
         cmocka_unit_test(test_delayed_is_what_it_says),
+        cmocka_unit_test(test_what_arrives_through_a_codec),
         cmocka_unit_test(test_names_and_ranges),
     };
     return cmocka_run_group_tests_name("optim_outer", tests, NULL, NULL);
