@@ -21,6 +21,7 @@
 enum {
     TURN_AWAY = 8,         /* rounds without agreement that a learner that does not count is listened to */
     COMPARE_MAX = 1 << 16, /* values of a fragment that are compared, at most */
+    COMPARE_MIN = 1 << 12, /* ... at least */
     COMPARE_DOTS = 1 << 22 /* ... and products in all, about */
 };
 
@@ -195,7 +196,7 @@ struct comparison {
 static uint64_t stride_of(const struct comparison *c)
 {
     uint64_t dots = (uint64_t)c->agree.count * (c->agree.jury_count + 1);
-    uint64_t most = pl_min64(COMPARE_MAX, pl_max64(COMPARE_DOTS / dots, 16 * PL_CODEC_BLOCK));
+    uint64_t most = pl_min64(COMPARE_MAX, pl_max64(COMPARE_DOTS / dots, COMPARE_MIN));
     return (c->m->count + most - 1) / most;
 }
 

@@ -35,11 +35,11 @@ struct pl_merge_rule {
 };
 
 /* The median of a round's weights times this is the most that one contribution weighs, with `guard`. */
-#define PL_RULE_WEIGHT_MAX 4.0
+#define PL_RULE_WEIGHT_MAX 2.0
 /* Times the median norm of a slice a contribution counts for, with `guard`; up to PL_RULE_STEPS_MAX times as far where it
  * has more steps than usual behind it. */
 #define PL_RULE_REACH 3.0
-#define PL_RULE_STEPS_MAX 4.0
+#define PL_RULE_STEPS_MAX 2.0
 
 /* What rda_n remembers of a fragment's rounds. */
 struct pl_rule_past {
