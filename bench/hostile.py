@@ -11,9 +11,10 @@ hostile.py [--short] [--row flood,liars,2of8] [--keep] [--seed N] [--pelago buil
             hostile-cost      milliseconds of the syncer's processor a refused connection, beside the quiet phase
             hostile-kept      files and memory that stay when it is over
             hostile-reasons   every kind of stranger, and every liar, has its sentence in the log; none of the lies was merged
-  2of8    six honest learners alone, then the same six with two enrolled ones that lead the model back where it came from,
-          as far as they get away with; the loss at the end at equal honest tokens
-            hostile-2of8      per cent above
+  2of8    six honest learners alone, then the same six with two enrolled ones that lead the model back where it came from
+          (flip), as far as they get away with (climb), with claims of 16 times the speed (claims), or anywhere (random); the
+          loss at the end of the same budget of tokens, so that tokens the liars claim are missing as well
+            hostile-2of8      per cent above; the middle of --repeats pairs of runs
 
 Random choices print their seed. Leaves with 1 when a bar is missed.
 """
@@ -29,6 +30,7 @@ import shutil
 import signal
 import socket
 import ssl
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -312,9 +314,9 @@ def loss_in(report):
     return found[0]
 
 
-def loss_of(args, name, tokens, liars):
+def loss_of(args, name, tokens, liars, seed):
     """Validation loss of six honest learners, with or without company."""
-    c = Cluster(args, name, *paced(6, tokens=int(tokens), seed=7))
+    c = Cluster(args, name, *paced(6, tokens=int(tokens), seed=seed))
     processes = []
     try:
         c.wait_all(6)
@@ -325,7 +327,8 @@ def loss_of(args, name, tokens, liars):
         ends = [told(p, True) for p in processes]
         said = log_of(c)
         refused = len(re.findall(r"push\.refused|learner\.refused", said))
-        return loss_in(report), ends, refused
+        doubted = sorted({int(x) for x in re.findall(r"learner\.doubted learner=(\d+)", said)})
+        return loss_in(report), ends, refused, doubted
     finally:
         for p in processes:
             if p.poll() is None:
@@ -334,19 +337,21 @@ def loss_of(args, name, tokens, liars):
 
 
 def row_2of8(args):
-    """Liars claim as many steps as the others do, so the budget grows by a third and the honest tokens stay the same."""
+    """The budget is that of the six alone. Runs of real processes differ by themselves: the spread is printed beside."""
     seconds = args.seconds or (10 if args.short else 180)
-    honest = 6 * STEP_TOKENS * 10 * seconds
-    alone, _, _ = loss_of(args, "2of8-alone", honest, [])
+    budget = 6 * STEP_TOKENS * 10 * seconds
+    repeats = args.repeats or (1 if args.short else 3)
     attacks = {"flip": [("flip", ["--norm", "1"])] * 2, "climb": [("climb", ["--norm", "2"])] * 2,
-               "claims": [("flip", ["--norm", "1", "--rate", "16"])] * 2}
+               "claims": [("flip", ["--norm", "1", "--rate", "16"])] * 2, "random": [("random", ["--norm", "1"])] * 2}
     names = args.attack.split(",") if args.attack else ["climb"] if args.short else list(attacks)
+    alone = [loss_of(args, f"2of8-alone-{i}", budget, [], 7 + i)[0] for i in range(repeats)]
     for name in names:
-        claimed = 16 if name == "claims" else 1
-        loss, ends, refused = loss_of(args, "2of8-" + name, honest * (6 + 2 * claimed) / 6, attacks[name])
-        off = 100 * (loss / alone - 1)
-        emit("hostile-2of8", round(off, 2), "at most 0.3% above", off <= 0.3, attack=name, loss=loss, loss_without=alone,
-             seconds=seconds, refused=refused, liars=ends)
+        ends = [loss_of(args, f"2of8-{name}-{i}", budget, attacks[name], 7 + i) for i in range(repeats)]
+        off = sorted(100 * (end[0] / one - 1) for end, one in zip(ends, alone))
+        middle = statistics.median(off)
+        emit("hostile-2of8", round(middle, 2), "at most 0.3% above", middle <= 0.3, attack=name, pairs=[round(x, 2) for x in off],
+             loss=[end[0] for end in ends], loss_without=alone, seconds=seconds, doubted=[end[3] for end in ends],
+             refused=[end[2] for end in ends], liars=ends[0][1])
 
 
 ROWS = {"flood": row_flood, "2of8": row_2of8}
@@ -359,7 +364,8 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("--short", action="store_true")
     p.add_argument("--row", default="")
-    p.add_argument("--attack", default="", help="of 2of8: flip, climb, claims")
+    p.add_argument("--attack", default="", help="of 2of8: flip, climb, claims, random")
+    p.add_argument("--repeats", type=int, default=0, help="pairs of runs of 2of8")
     p.add_argument("--seconds", type=int, default=0, help="of one run of 2of8")
     p.add_argument("--no-liars", action="store_true", help="of flood: strangers only")
     p.add_argument("--keep", action="store_true")

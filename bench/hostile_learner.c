@@ -13,6 +13,7 @@
  *   replay   the same push again and again: its round is long merged
  *   flip     where the others lead the model, it leads back: --norm times as far as the last update went
  *   frames   no learner at all: prints, in hexadecimal, frames that a stranger can send (a wrong token, a question, a length)
+ *   random   as long as the last update, --norm times, in a direction of its own
  *   climb    as flip, longer and longer until it is refused, then shorter
  */
 #include "island_rig.h"
@@ -97,6 +98,19 @@ static void lead_back(struct island *is, uint32_t fragment, float *values)
         values[i] = (float)l->norm * l->moved[fragment][i];
 }
 
+static void lead_anywhere(struct island *is, uint32_t fragment, float *values)
+{
+    const struct liar *l = is->user;
+    const uint64_t n = is->run->layout.fragments[fragment].values;
+    double square = 0;
+    for (uint64_t i = 0; i < n; i++)
+        square += (double)l->moved[fragment][i] * (double)l->moved[fragment][i];
+    const double each =
+        l->norm * sqrt(3 * square / (double)n); /* of numbers in -1 to 1, whose mean square is 1/3 */
+    for (uint64_t i = 0; square > 0 && i < n; i++)
+        values[i] = (float)(each * (2 * drand48() - 1));
+}
+
 static bool choose(struct liar *l)
 {
     struct island *is = &l->island;
@@ -118,6 +132,8 @@ static bool choose(struct liar *l)
         is->bend_push = repeat_round;
     else if (strcmp(l->mode, "flip") == 0 || strcmp(l->mode, "climb") == 0)
         is->bend_values = lead_back;
+    else if (strcmp(l->mode, "random") == 0)
+        is->bend_values = lead_anywhere;
     else
         return strcmp(l->mode, "honest") == 0 || strcmp(l->mode, "frames") == 0;
     return true;
@@ -217,7 +233,8 @@ static int say_usage(void)
     fprintf(
         stderr,
         "usage: bench_hostile --join TOKEN --mode MODE [--seconds S] [--step-ms N] [--norm X] [--rate N]\n"
-        "MODE is honest, digest, nan, inf, huge, tokens, steps, reports, replay, flip, climb or frames.\n");
+        "MODE is honest, digest, nan, inf, huge, tokens, steps, reports, replay, flip, climb,\nrandom or "
+        "frames.\n");
     return 2;
 }
 
@@ -252,6 +269,7 @@ int main(int argc, char **argv)
         return pl_token_parse(join, &token, &err) == PELAGO_OK ? print_frames(&token) : fail(&err);
     if (enrol(&l, join, &own, &token, &err) != PELAGO_OK)
         return fail(&err);
+    srand48((long)own.identity);
     (void)signal(SIGTERM, on_term);
     (void)signal(SIGPIPE, SIG_IGN);
     (void)uv_loop_init(&loop);

@@ -157,7 +157,7 @@ static void fill(struct bench *x, const struct slice *s, size_t at, size_t n)
 
 static void merge_floats(struct bench *x, const struct slice *s, enum pl_merge_mode mode)
 {
-    const struct pl_merge_work work = {x->scratch, x->pool};
+    const struct pl_merge_work work = {.scratch = x->scratch, .pool = x->pool};
     for (uint32_t m = 0; m < x->count; m++)
         x->parts[m] = (struct pl_contribution){values_of(&x->floats[m], s), 1000 + m, 7};
     pl_merge(mode, x->parts, x->count, s->n, &work, values_of(&x->out, s));
@@ -165,7 +165,7 @@ static void merge_floats(struct bench *x, const struct slice *s, enum pl_merge_m
 
 static void merge_int4(struct bench *x, const struct slice *s, enum pl_merge_mode mode)
 {
-    const struct pl_merge_work work = {x->scratch, x->pool};
+    const struct pl_merge_work work = {.scratch = x->scratch, .pool = x->pool};
     for (uint32_t m = 0; m < x->count; m++)
         x->encoded_parts[m] =
             (struct pl_encoded_part){PL_CODEC_INT4, codes_of(&x->encoded[m], s), 1000 + m, 7};
@@ -204,7 +204,7 @@ static void row_int4_rda(struct bench *x, const struct slice *s)
 
 static void row_outer(struct bench *x, const struct slice *s)
 {
-    const struct pl_outer_rule rule = {0.7f, 0.9f};
+    const struct pl_outer_move rule = {0.7f, 0.9f, 1.0f, 0.9f};
     pl_outer_step_by(x->pool, &rule, values_of(&x->out, s), s->n, values_of(&x->momentum, s),
                      values_of(&x->theta, s));
 }

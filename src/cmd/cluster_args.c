@@ -13,7 +13,11 @@ void pl_cluster_args_init(struct pl_cluster_args *a)
     *a = (struct pl_cluster_args){.outer_lr = (double)NAN,
                                   .outer_momentum = (double)NAN,
                                   .feedback_decay = (double)NAN,
-                                  .selective = (double)NAN};
+                                  .selective = (double)NAN,
+                                  .outer_decay = (double)NAN,
+                                  .outer_floor = (double)NAN,
+                                  .merge_trim = (double)NAN,
+                                  .merge_stale = (double)NAN};
     pl_train_args_init(&a->train);
 }
 
@@ -48,6 +52,27 @@ uint32_t pl_cluster_options(struct pl_cluster_args *a, struct pl_option out[stat
         {"outer-lr", "RATE", "of the outer optimizer (default: 0.7)", PL_OPTION_FLOAT, &a->outer_lr, 0, 0},
         {"outer-momentum", "X", "of the outer optimizer (default: 0.5)", PL_OPTION_FLOAT, &a->outer_momentum,
          0, 0},
+        {"outer", "NAME", "nesterov (default), plain or delayed: the outer optimizer", PL_OPTION_TEXT,
+         &a->outer, 0, 0},
+        {"outer-delay", "N", "delayed: momentum at every N-th merge of a fragment (default: 1)",
+         PL_OPTION_U32, &a->outer_delay, 1, 1024},
+        {"outer-warmup", "N", "merges of a fragment until its momentum is reached (default: 0)",
+         PL_OPTION_U32, &a->outer_warmup, 1, UINT32_MAX},
+        {"outer-decay", "X", "share of the run, at its end, in which the outer rate falls (default: 0)",
+         PL_OPTION_FLOAT, &a->outer_decay, 0, 0},
+        {"outer-floor", "X", "the last outer rate as a share of the first (default: 0)", PL_OPTION_FLOAT,
+         &a->outer_floor, 0, 0},
+        {"codec-lr", NULL, "the outer rate makes up for what --up takes from the length", PL_OPTION_FLAG,
+         &a->codec_lr, 0, 0},
+        {"merge", "RULE", "rda (default), rda_n, mean, trimmed, clipped or norm_median", PL_OPTION_TEXT,
+         &a->merge, 0, 0},
+        {"merge-trim", "X", "trimmed: share of learners left out at either end (default: 0.25)",
+         PL_OPTION_FLOAT, &a->merge_trim, 0, 0},
+        {"merge-stale", "X",
+         "work of more than X times the usual steps weighs as of X times (default: 0, off)", PL_OPTION_FLOAT,
+         &a->merge_stale, 0, 0},
+        {"merge-guard", "NAME", "on (default) or off: bounds what one learner can do to a merge",
+         PL_OPTION_TEXT, &a->guard, 0, 0},
     };
     uint32_t count = pl_train_options(&a->train, out);
     pl_assert(count + sizeof table / sizeof table[0] <= PL_CLUSTER_OPTIONS_MAX);
@@ -64,6 +89,8 @@ bool pl_cluster_args_check(struct pl_cluster_args *a, const char *command, int *
 {
     enum pl_algorithm algorithm;
     enum pl_codec codec;
+    enum pl_rule_kind rule;
+    enum pl_outer_kind outer;
     const struct {
         const char *name, *word;
         bool good;
@@ -73,6 +100,12 @@ bool pl_cluster_args_check(struct pl_cluster_args *a, const char *command, int *
          "decoupled, diloco or data_parallel"},
         {"up", a->up, a->up == NULL || pl_codec_of_name(a->up, &codec), PL_CODEC_NAMES},
         {"down", a->down, a->down == NULL || pl_codec_of_name(a->down, &codec), PL_CODEC_NAMES},
+        {"merge", a->merge, a->merge == NULL || pl_rule_of_name(a->merge, &rule),
+         "rda, rda_n, mean, trimmed, clipped or norm_median"},
+        {"outer", a->outer, a->outer == NULL || pl_outer_of_name(a->outer, &outer),
+         "nesterov, plain or delayed"},
+        {"merge-guard", a->guard,
+         a->guard == NULL || strcmp(a->guard, "on") == 0 || strcmp(a->guard, "off") == 0, "on or off"},
         {"apply", a->apply, a->apply == NULL || is_apply(a->apply), "rebase, overwrite or mix"},
     };
     for (unsigned i = 0; i < sizeof words / sizeof words[0]; i++)

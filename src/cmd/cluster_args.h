@@ -10,12 +10,15 @@
 /* As on the command line; 0, NULL and NaN are not given. */
 struct pl_cluster_args {
     struct pl_train_args train;
-    const char *algorithm, *up, *down, *apply;
+    const char *algorithm, *up, *down, *apply, *merge, *outer, *guard;
     uint32_t learners, shards, fragments, period, overlap, quorum, staleness;
-    double outer_lr, outer_momentum, feedback_decay, selective;
+    uint32_t outer_delay, outer_warmup;
+    double outer_lr, outer_momentum, outer_decay, outer_floor, merge_trim, merge_stale;
+    double feedback_decay, selective;
+    bool codec_lr;
 };
 
-enum { PL_CLUSTER_OPTIONS_MAX = PL_TRAIN_OPTIONS_MAX + 24 };
+enum { PL_CLUSTER_OPTIONS_MAX = PL_TRAIN_OPTIONS_MAX + 32 };
 
 void pl_cluster_args_init(struct pl_cluster_args *a);
 /* How many there are. */

@@ -28,6 +28,12 @@ static void choose_words(struct pl_settings *s, const struct pl_cluster_args *a)
     if (a->down != NULL)
         (void)pl_codec_of_name(a->down, &s->down);
     s->feedback_decay = pl_feedback_decay(s->up);
+    if (a->merge != NULL)
+        (void)pl_rule_of_name(a->merge, &s->merge.kind);
+    if (a->outer != NULL)
+        (void)pl_outer_of_name(a->outer, &s->outer.kind);
+    if (a->guard != NULL)
+        s->merge.guard = strcmp(a->guard, "on") == 0;
     if (a->apply != NULL)
         s->apply = strcmp(a->apply, "overwrite") == 0 ? 1 : strcmp(a->apply, "mix") == 0 ? 2 : 0;
 }
@@ -46,6 +52,13 @@ static void choose_numbers(struct pl_settings *s, const struct pl_cluster_args *
     s->selective = isnan(a->selective) ? s->selective : (float)a->selective;
     s->outer.lr = isnan(a->outer_lr) ? s->outer.lr : (float)a->outer_lr;
     s->outer.mu = isnan(a->outer_momentum) ? s->outer.mu : (float)a->outer_momentum;
+    s->outer.delay = a->outer_delay > 0 ? a->outer_delay : s->outer.delay;
+    s->outer.warmup = a->outer_warmup > 0 ? a->outer_warmup : s->outer.warmup;
+    s->outer.decay = isnan(a->outer_decay) ? s->outer.decay : (float)a->outer_decay;
+    s->outer.floor = isnan(a->outer_floor) ? s->outer.floor : (float)a->outer_floor;
+    s->merge.trim = isnan(a->merge_trim) ? s->merge.trim : (float)a->merge_trim;
+    s->merge.stale = isnan(a->merge_stale) ? s->merge.stale : (float)a->merge_stale;
+    s->codec_lr = s->codec_lr || a->codec_lr;
 }
 
 enum pelago_status pl_cluster_settings(const struct pl_cluster_args *a, struct pl_train_plan *plan,
@@ -210,6 +223,16 @@ static enum pelago_status check_protocol(const struct pl_cluster_args *a, const 
         {"apply", a->apply != NULL, w->apply != s->apply},
         {"outer-lr", !isnan(a->outer_lr), differs(w->outer.lr, s->outer.lr)},
         {"outer-momentum", !isnan(a->outer_momentum), differs(w->outer.mu, s->outer.mu)},
+        {"outer", a->outer != NULL, w->outer.kind != s->outer.kind},
+        {"outer-delay", a->outer_delay > 0, w->outer.delay != s->outer.delay},
+        {"outer-warmup", a->outer_warmup > 0, w->outer.warmup != s->outer.warmup},
+        {"outer-decay", !isnan(a->outer_decay), differs(w->outer.decay, s->outer.decay)},
+        {"outer-floor", !isnan(a->outer_floor), differs(w->outer.floor, s->outer.floor)},
+        {"codec-lr", a->codec_lr, !s->codec_lr},
+        {"merge", a->merge != NULL, w->merge.kind != s->merge.kind},
+        {"merge-trim", !isnan(a->merge_trim), differs(w->merge.trim, s->merge.trim)},
+        {"merge-stale", !isnan(a->merge_stale), differs(w->merge.stale, s->merge.stale)},
+        {"merge-guard", a->guard != NULL, w->merge.guard != s->merge.guard},
     };
     return check_claims(claims, sizeof claims / sizeof claims[0], err);
 }

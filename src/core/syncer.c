@@ -396,6 +396,11 @@ void pl_syncer_step(struct pl_syncer *s, const struct pl_sync_event *ev, struct 
         pl_assert(is_home(s));
         s->ending = true;
         break;
+    case PL_SYNC_EV_DOUBT:
+        pl_sync_doubt(s, ev->u.doubt.identity, ev->u.doubt.doubted);
+        if (!s->listening)
+            return;
+        break;
     }
     pl_sync_maybe_close(s, out);
     do_due_work(s, out);
@@ -421,6 +426,7 @@ void pl_syncer_view(struct pl_syncer *s, struct pl_sync_view *out)
         .interval_ns = s->interval,
         .clock_tokens = pl_sync_clock(s),
         .rate_tokens = s->rate,
+        .seen_tokens = pl_min64(pl_max64(s->clock_floor, s->clock_sum), PL_COUNT_MAX),
         .rounds_merged = s->rounds_merged,
         .rounds_void = s->rounds_void,
         .rounds_busy = s->rounds_busy,

@@ -39,6 +39,7 @@ enum pl_sync_ev {
     PL_SYNC_EV_STORED,   /* answer to STORE */
     PL_SYNC_EV_TIMEOUT,  /* the deadline has passed */
     PL_SYNC_EV_FINISH,   /* an operator ends the run now, as if its budget were reached; home shard only */
+    PL_SYNC_EV_DOUBT, /* what a learner says it did is believed no more, or again; also allowed before BOOT */
 };
 
 struct pl_sync_event {
@@ -77,6 +78,10 @@ struct pl_sync_event {
             uint64_t seq;
             bool durable; /* false: it could not be written; it will be asked again */
         } stored;
+        struct {
+            uint64_t identity; /* one that is not known is nothing to the shard */
+            bool doubted;
+        } doubt;
     } u;
 };
 
@@ -177,6 +182,7 @@ enum pl_phase { PL_PHASE_RUNNING, PL_PHASE_CLOSING, PL_PHASE_DONE };
 /* What status pages show. */
 struct pl_sync_view {
     uint64_t epoch, tick, interval_ns, clock_tokens, rate_tokens;
+    uint64_t seen_tokens; /* the token clock as far as this shard has heard; at home it is the clock */
     uint64_t rounds_merged, rounds_void, rounds_busy;
     uint32_t known, live, quorum;
     uint32_t overlap_eff; /* tau_eff of the K-th best learner */

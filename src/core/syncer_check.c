@@ -102,7 +102,7 @@ void pl_syncer_check(const struct pl_syncer *s)
         live += l->state == LEARNER_LIVE ? 1 : 0;
         reporters += l->reported ? 1 : 0;
         finishing += l->state == LEARNER_LIVE && l->finishing ? 1 : 0;
-        tokens = pl_add_sat(tokens, learner_tokens(l));
+        tokens = pl_add_sat(tokens, counted_tokens(l));
     }
     pl_assert(s->live == live && s->reporters == reporters && s->finishing == finishing);
     pl_assert(pl_add_sat(tokens, s->forgotten_tokens) == s->clock_sum);

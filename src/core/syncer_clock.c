@@ -75,7 +75,7 @@ uint64_t pl_sync_kth(struct pl_syncer *s, uint32_t k, uint64_t (*value)(const st
 
 static uint64_t step_of(const struct pl_syncer *s, uint32_t m)
 {
-    return s->learners[m].step.mean;
+    return s->learners[m].doubted ? 0 : s->learners[m].step.mean;
 }
 
 void pl_sync_update_interval(struct pl_syncer *s)
@@ -108,6 +108,25 @@ static void measure_rate(struct pl_syncer *s)
     s->rate = s->rate == 0 ? rate : s->rate - s->rate / 4 + rate / 4;
     s->rate_ns = s->now;
     s->rate_tokens = clock;
+}
+
+/* What it claimed is taken out of the sum: the clock, which never goes back, waits for the others. Before BOOT nobody
+ * has been told a clock in this life but that of the journal. */
+void pl_sync_doubt(struct pl_syncer *s, uint64_t identity, bool doubted)
+{
+    uint32_t at = pl_sync_place_of(s, identity);
+    struct learner *l = at < s->known ? &s->learners[s->by_identity[at]] : NULL;
+    if (l == NULL || l->identity != identity || l->doubted == doubted)
+        return;
+    PL_MARK("syncer.doubt");
+    if (s->listening)
+        s->clock_floor = pl_max64(s->clock_floor, s->clock_sum);
+    l->doubted = doubted;
+    s->reporters -= l->reported ? 1 : 0;
+    l->reported = false;
+    s->clock_sum = s->forgotten_tokens;
+    for (uint32_t i = 0; i < s->known; i++)
+        s->clock_sum = pl_add_sat(s->clock_sum, counted_tokens(&s->learners[s->by_identity[i]]));
 }
 
 static void tell_clock(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out)
@@ -188,8 +207,10 @@ void pl_sync_report(struct pl_syncer *s, uint32_t m, const struct pl_msg_report 
         return;
     bool first = l->report_ns == 0; /* since it came */
     bool spoilt = measure_step(s, l, r);
-    count_reporter(s, l, r->steps - l->steps);
-    s->clock_sum = pl_add_sat(s->clock_sum, r->tokens - l->tokens);
+    if (!l->doubted) {
+        count_reporter(s, l, r->steps - l->steps);
+        s->clock_sum = pl_add_sat(s->clock_sum, r->tokens - l->tokens);
+    }
     l->steps = r->steps;
     l->tokens = r->tokens;
     if (is_home(s)) {

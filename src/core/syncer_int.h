@@ -82,7 +82,8 @@ struct learner {
     uint64_t rounds_pulled, rounds_merged;
     bool reported; /* an inner step since the last tick */
     bool local_data, finishing, told_finish, backlog;
-    bool wants; /* a work unit, and there was none to give */
+    bool wants;   /* a work unit, and there was none to give */
+    bool doubted; /* its steps drive no clock; not stored, the host says it again */
 };
 
 enum round_state {
@@ -152,7 +153,7 @@ struct pl_syncer {
     uint32_t reporters, live, known, finishing;
     struct pl_average quorum_wait, sync_time;
     uint64_t clock_floor, clock_sum,
-        forgotten_tokens; /* sum: of all known learners, and of those forgotten */
+        forgotten_tokens; /* sum: of all known learners that are not doubted, and of those forgotten */
     uint64_t rate, rate_ns, rate_tokens;
     uint64_t rounds_merged, rounds_void, rounds_busy;
     uint64_t replayed; /* round records, in recovery: stands for the time in heard_ns */
@@ -196,6 +197,12 @@ static inline struct cell *cell_of(const struct pl_syncer *s, uint32_t m, uint32
 static inline uint64_t learner_tokens(const struct learner *l)
 {
     return pl_add_sat(l->tokens, l->past_tokens);
+}
+
+/* What it adds to the run's clock. */
+static inline uint64_t counted_tokens(const struct learner *l)
+{
+    return l->doubted ? 0 : learner_tokens(l);
 }
 
 static inline bool is_home(const struct pl_syncer *s)
@@ -242,6 +249,7 @@ void pl_sync_report(struct pl_syncer *s, uint32_t m, const struct pl_msg_report 
 bool pl_sync_tick_ready(const struct pl_syncer *s);
 void pl_sync_tick(struct pl_syncer *s, struct pl_sync_fxs *out);
 uint64_t pl_sync_tick_due_ns(const struct pl_syncer *s);
+void pl_sync_doubt(struct pl_syncer *s, uint64_t identity, bool doubted);
 uint64_t pl_sync_clock(const struct pl_syncer *s);
 void pl_sync_update_interval(struct pl_syncer *s);
 void pl_sync_schedule(struct pl_syncer *s, uint32_t m, uint64_t after_tick);

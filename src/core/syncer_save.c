@@ -220,7 +220,7 @@ static void sum_tokens(struct pl_syncer *s)
 {
     s->clock_sum = s->forgotten_tokens;
     for (uint32_t i = 0; i < s->known; i++)
-        s->clock_sum = pl_add_sat(s->clock_sum, learner_tokens(&s->learners[s->by_identity[i]]));
+        s->clock_sum = pl_add_sat(s->clock_sum, counted_tokens(&s->learners[s->by_identity[i]]));
 }
 
 static enum pelago_status replay_contributor(struct pl_syncer *s, uint32_t f, const struct pl_record *r,

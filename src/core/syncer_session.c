@@ -297,9 +297,10 @@ static void hello(struct pl_syncer *s, uint32_t conn, const struct pl_msg_hello 
         new_incarnation(s, m, incarnation, h, out);
     if (h->incarnation != 0)
         remember_tokens(s, m, h->tokens);
-    s->clock_sum =
-        pl_add_sat(s->clock_sum,
-                   pl_sub_sat(h->tokens, l->tokens)); /* steps done while away, or before our own restart */
+    if (!l->doubted)
+        s->clock_sum = pl_add_sat(
+            s->clock_sum,
+            pl_sub_sat(h->tokens, l->tokens)); /* steps done while away, or before our own restart */
     l->tokens = pl_max64(l->tokens, h->tokens);
     l->steps = pl_max64(l->steps, h->steps);
     l->report_ns = 0;

@@ -52,7 +52,7 @@ static bool forget_one(struct pl_syncer *s, struct pl_sync_fxs *out)
     pl_sync_forget_pushes(s, oldest, out);
     pl_heap_remove(&s->timers, pl_sync_lease_timer(s, oldest));
     s->forgot = true;
-    s->forgotten_tokens = pl_add_sat(s->forgotten_tokens, learner_tokens(&s->learners[oldest]));
+    s->forgotten_tokens = pl_add_sat(s->forgotten_tokens, counted_tokens(&s->learners[oldest]));
     uint32_t at = pl_sync_place_of(s, s->learners[oldest].identity);
     memmove(&s->by_identity[at], &s->by_identity[at + 1], (s->known - at - 1) * sizeof s->by_identity[0]);
     s->known--;

@@ -175,6 +175,10 @@ static void put_event(struct pl_buf *b, bool *good, const struct pl_sync_event *
         put(b, good, ev->u.stored.seq, 8);
         put(b, good, ev->u.stored.durable, 1);
         break;
+    case PL_SYNC_EV_DOUBT:
+        put(b, good, ev->u.doubt.identity, 8);
+        put(b, good, ev->u.doubt.doubted, 1);
+        break;
     }
 }
 

@@ -173,6 +173,7 @@ static bool plausible(const struct run *x, const struct pl_sync_event *ev)
     case PL_SYNC_EV_STORED:
     case PL_SYNC_EV_TIMEOUT:
     case PL_SYNC_EV_FINISH:
+    case PL_SYNC_EV_DOUBT:
         break;
     }
     return true;
@@ -222,6 +223,10 @@ static enum pelago_status read_event(struct run *x, struct pl_reader *r, struct 
         ev->u.stored.seq = pl_read_u64(r);
         ev->u.stored.durable = pl_read_u8(r) != 0;
         break;
+    case PL_SYNC_EV_DOUBT:
+        ev->u.doubt.identity = pl_read_u64(r);
+        ev->u.doubt.doubted = pl_read_u8(r) != 0;
+        break;
     default:
         return broken(x, "its kind is unknown");
     }
@@ -232,8 +237,8 @@ static enum pelago_status read_event(struct run *x, struct pl_reader *r, struct 
 
 static void tell(struct run *x, const struct pl_sync_event *ev)
 {
-    static const char *const names[] = {"",         "BOOT",   "OPENED", "CLOSED",  "MSG",   "BAD",
-                                        "VERIFIED", "MERGED", "STORED", "TIMEOUT", "FINISH"};
+    static const char *const names[] = {"",         "BOOT",   "OPENED", "CLOSED",  "MSG",    "BAD",
+                                        "VERIFIED", "MERGED", "STORED", "TIMEOUT", "FINISH", "DOUBT"};
     char text[LINE_MAX_BYTES], rest[LINE_MAX_BYTES] = "";
     if (x->line == NULL)
         return;

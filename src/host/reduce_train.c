@@ -162,8 +162,11 @@ static bool exchange(struct pl_rtrainer *t)
         m->grads[i] = t->anchor[i] - m->params[i];
     publish(t, t->o.plan->buckets);
     bool good = await(t);
-    if (good)
-        pl_outer_step_by(m->engine.pool, &t->o.outer, m->grads, n, t->momentum, t->anchor);
+    if (good) {
+        double done = (double)pl_reduce_steps(t->o.plan, t->round + 1) / (double)t->o.plan->steps;
+        const struct pl_outer_move move = pl_outer_at(&t->o.outer, t->round + 1, done);
+        pl_outer_step_by(m->engine.pool, &move, m->grads, n, t->momentum, t->anchor);
+    }
     back_to_anchor(t);
     t->blocked_ns = blocked + (pl_clock_ns() - begin);
     return good;

@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { FORMAT = 1, WORD_MAX = 32, PERIOD = 24, OVERLAP = 2 };
+enum { FORMAT = 2, WORD_MAX = 32, PERIOD = 24, OVERLAP = 2 };
 static const char file[] = "settings.json";
 
 /* ---- words ---- */
@@ -59,7 +59,8 @@ void pl_settings_defaults(struct pl_settings *s)
     s->feedback_decay = pl_feedback_decay(s->up);
     s->selective = 0;
     /* DESIGN section 5: with few outer steps a large momentum is far too much. */
-    s->outer = (struct pl_outer_rule){.lr = 0.7f, .mu = 0.5f};
+    s->outer = (struct pl_outer_rule){.lr = 0.7f, .mu = 0.5f, .kind = PL_OUTER_NESTEROV, .delay = 1};
+    s->merge = (struct pl_merge_rule){.kind = PL_RULE_RDA, .trim = 0.25f, .guard = true};
     s->unit_sequences = pl_max32(64, 8 * s->trainer.batch * s->trainer.accumulate);
 }
 
@@ -126,6 +127,14 @@ static const struct entry entries[] = {
     {"sync.selective", FLOAT, AT(selective), 0},
     {"sync.outer_lr", FLOAT, AT(outer.lr), 0},
     {"sync.outer_momentum", FLOAT, AT(outer.mu), 0},
+    {"sync.outer_delay", U32, AT(outer.delay), 0},
+    {"sync.outer_warmup", U32, AT(outer.warmup), 0},
+    {"sync.outer_decay", FLOAT, AT(outer.decay), 0},
+    {"sync.outer_floor", FLOAT, AT(outer.floor), 0},
+    {"sync.codec_lr", FLAG, AT(codec_lr), 0},
+    {"sync.merge_trim", FLOAT, AT(merge.trim), 0},
+    {"sync.merge_stale", FLOAT, AT(merge.stale), 0},
+    {"sync.merge_guard", FLAG, AT(merge.guard), 0},
 };
 #undef AT
 enum { ENTRIES = sizeof entries / sizeof entries[0] };
@@ -163,7 +172,9 @@ enum pelago_status pl_settings_print(const struct pl_settings *s, struct pl_buf 
         pl_json_put(root, "train.optimizer", json_string(pl_optimizer_name(s->trainer.matrices))) &&
         pl_json_put(root, "train.schedule", json_string(pl_schedule_name(s->trainer.schedule.kind))) &&
         pl_json_put(root, "sync.up", json_string(pl_codec_name(s->up))) &&
-        pl_json_put(root, "sync.down", json_string(pl_codec_name(s->down)));
+        pl_json_put(root, "sync.down", json_string(pl_codec_name(s->down))) &&
+        pl_json_put(root, "sync.merge", json_string(pl_rule_name(s->merge.kind))) &&
+        pl_json_put(root, "sync.outer", json_string(pl_outer_name(s->outer.kind)));
     for (unsigned i = 0; i < ENTRIES && good; i++)
         good = pl_json_put(root, entries[i].name, value_of(&entries[i], s));
     enum pelago_status st = good ? pl_json_print(root, 9, out) : PELAGO_NOMEM;
@@ -233,6 +244,12 @@ static enum pelago_status read_words(const struct pl_json *j, struct pl_settings
     PL_TRY(pl_json_text(j, "train.schedule", word, sizeof word));
     if (!pl_schedule_of_name(word, &s->trainer.schedule.kind))
         return bad_word(j, "train.schedule", word);
+    PL_TRY(pl_json_text(j, "sync.merge", word, sizeof word));
+    if (!pl_rule_of_name(word, &s->merge.kind))
+        return bad_word(j, "sync.merge", word);
+    PL_TRY(pl_json_text(j, "sync.outer", word, sizeof word));
+    if (!pl_outer_of_name(word, &s->outer.kind))
+        return bad_word(j, "sync.outer", word);
     PL_TRY(read_codec(j, "sync.up", &s->up));
     return read_codec(j, "sync.down", &s->down);
 }
@@ -308,10 +325,15 @@ enum pelago_status pl_settings_check(const struct pl_settings *s, struct pl_erro
         return pl_fail(err, PELAGO_INVALID, "feedback_decay is out of range, expected 0 to 1");
     if (!(s->selective >= 0 && s->selective < 1))
         return pl_fail(err, PELAGO_INVALID, "selective is out of range, expected 0 to below 1");
-    if (!(s->outer.lr > 0 && s->outer.lr <= 10))
-        return pl_fail(err, PELAGO_INVALID,
-                       "the outer learning rate is out of range, expected above 0 up to 10");
-    if (!(s->outer.mu >= 0 && s->outer.mu < 1))
-        return pl_fail(err, PELAGO_INVALID, "the outer momentum is out of range, expected 0 to below 1");
-    return PELAGO_OK;
+    PL_TRY(pl_rule_check(&s->merge, err));
+    return pl_outer_check(&s->outer, err);
+}
+
+struct pl_outer_move pl_settings_outer(const struct pl_settings *s, uint64_t version, uint64_t clock_tokens)
+{
+    struct pl_outer_move move =
+        pl_outer_at(&s->outer, version, (double)clock_tokens / (double)s->total_tokens);
+    if (s->codec_lr)
+        move.lr *= pl_outer_codec_gain(s->up);
+    return move;
 }

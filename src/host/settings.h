@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "codec/codec.h"
 #include "optim/outer.h"
+#include "optim/rule.h"
 #include "os/dir_posix.h"
 #include "train/trainer.h"
 
@@ -45,7 +46,9 @@ struct pl_settings {
     enum pl_codec up, down;
     float feedback_decay; /* of what up's encoding lost, each time it is added again */
     float selective;      /* blocks that changed less than this share of the usual wait, both ways; 0: none */
+    struct pl_merge_rule merge;
     struct pl_outer_rule outer;
+    bool codec_lr; /* the outer learning rate makes up for what the up encoding takes (pl_outer_codec_gain) */
     uint32_t unit_sequences; /* sequences of one work unit */
 };
 
@@ -61,6 +64,9 @@ enum pelago_status pl_settings_print(const struct pl_settings *s, struct pl_buf 
 /* Reads and checks it; CORRUPT or INVALID with a sentence. */
 enum pelago_status pl_settings_parse(const char *text, size_t len, struct pl_settings *s,
                                      struct pl_error *err);
+
+/* The outer step that makes this version of a fragment, when the run's clock stands at so many tokens. */
+struct pl_outer_move pl_settings_outer(const struct pl_settings *s, uint64_t version, uint64_t clock_tokens);
 
 const char *pl_algorithm_name(enum pl_algorithm a); /* decoupled, diloco, data_parallel */
 bool pl_algorithm_of_name(const char *name, enum pl_algorithm *a);

@@ -232,6 +232,8 @@ static void on_sweep(uv_timer_t *timer)
     /* What a rush of learners needed lies between what stays, and would not be given back by itself. */
     if (++h->sweeps % TRIM_SWEEPS == 0)
         pl_alloc_trim();
+    if (!h->stopping)
+        pl_trust_tell(h);
     if (h->recorder != NULL)
         pl_recorder_flush(h->recorder);
     if (h->announcer != NULL)
@@ -272,6 +274,7 @@ void pl_shost_free(struct pl_syncer_host *h)
     pl_alloc_free(&alloc, h->members, h->options.learners_max * sizeof *h->members);
     pl_alloc_free(&alloc, h->claims,
                   (size_t)h->options.learners_max * h->claim_fragments * sizeof *h->claims);
+    pl_alloc_free(&alloc, h->standings, h->options.learners_max * sizeof *h->standings);
     pl_alloc_free(&alloc, h->guard_steps, h->options.learners_max * sizeof *h->guard_steps);
     pl_alloc_free(&alloc, h->chunk, h->chunk_bytes);
     pl_manifest_release(&h->manifest, &alloc);

@@ -8,6 +8,7 @@
  *   syncer_values.c   values of fragments, pushes and their check
  *   syncer_merge.c    the merge and what follows from it; the same arithmetic for replay
  *   syncer_guard.c    what is too absurd to be believed: norms and claims
+ *   syncer_trust.c    who has led another way than the others for long; what the merge rule remembers
  *   syncer_vault.c    the journal: records, snapshots
  *   syncer_recover.c  the journal read back; the mirror filled
  *   syncer_status.c   what status and top show
@@ -28,6 +29,8 @@
 #include "host/recorder.h"
 #include "host/syncer_host.h"
 #include "host/work.h"
+#include "optim/agree.h"
+#include "optim/rule.h"
 #include "store/dir_mirror.h"
 #include "store/store.h"
 
@@ -56,12 +59,28 @@ struct pl_shared {
     uint8_t bytes[];
 };
 
+/* What was thought of one contribution of a round; in the journal. */
+struct pl_opinion {
+    uint64_t identity;
+    float sample; /* optim/agree.h; NAN: none */
+    bool out;     /* it was not merged */
+};
+
+/* What a round's arithmetic rests on beside contributions and counters. */
+struct pl_round_note {
+    uint64_t clock_tokens; /* the run's clock when the merge began: places it in the outer schedule */
+    double effective;      /* n of the contributions that were merged (optim/rule.h); 0: not known */
+    uint32_t count;
+    struct pl_opinion *opinions; /* [count] in the order of contributors; owned */
+};
+
 /* A merge that is not yet published. */
 struct pl_staged {
     bool active;
     uint64_t round, digest, theta_digest;
     uint64_t tokens; /* of all contributors */
     uint32_t contributors;
+    struct pl_round_note note; /* of all contributors */
     struct pl_values *values;
     struct pl_shared *update;
     /* For the journal, one of the two: the encoded contributions, or the merged outer gradient. */
@@ -88,6 +107,7 @@ struct pl_shard_fragment {
     float roots[PL_GATE_HISTORY];    /* ... of their steps */
     float rates[PL_GATE_HISTORY];    /* ... learning rate when they came */
     uint32_t norm_count, norm_next;
+    struct pl_rule_past past;
     uint32_t last_merged, last_live; /* contributors of its last round, learners alive then */
 };
 
@@ -151,6 +171,15 @@ struct pl_islander {
     uint32_t refused;         /* contributions or claims not believed, lately */
     uint64_t refused_ns;      /* the last of them */
     uint64_t shut_until_ns;   /* it is not let in before */
+};
+
+/* What is remembered of how a learner's contributions agreed with those of others. */
+struct pl_standing {
+    uint64_t identity; /* 0: free */
+    struct pl_trust trust;
+    bool told;       /* the core that it is doubted */
+    uint32_t waited; /* rounds since it was last turned away; not in the journal */
+    uint64_t noted;  /* order of the last sample, to forget the oldest */
 };
 
 /* ---- the whole ---- */
@@ -222,6 +251,10 @@ struct pl_syncer_host {
     float *spare_delta;               /* NULL, or [layout.largest] */
     struct pl_packer *packers[8];
     uint32_t packer_count;
+
+    struct pl_standing *standings; /* [options.learners_max] */
+    uint64_t noted;                /* opinions so far */
+    bool untold;                   /* of some the core has not been told */
 
     struct pl_vault *vault;
     struct pl_door_keeper *door;
@@ -307,14 +340,17 @@ struct pl_round_work {
     uint32_t fragment;
     uint64_t count;
     uint32_t contributor_count;
-    const uint8_t *const *parts; /* [contributor_count] encoded, checked */
+    const uint8_t *const *parts; /* [contributor_count] encoded, checked; of those that are merged */
     const uint64_t *tokens, *steps;
+    uint64_t version;      /* the new one */
+    uint64_t clock_tokens; /* of the run, when the merge began */
+    const struct pl_rule_past *past;
     const struct pl_values *base;
     float *delta;             /* [count] gets the merged outer gradient */
     struct pl_values *result; /* theta, momentum; broadcast by pl_merge_update */
 };
-/* delta from the parts. False: no memory. */
-bool pl_merge_parts(const struct pl_round_work *m);
+/* delta from the parts, and n of their weights (optim/rule.h). False: no memory. */
+bool pl_merge_parts(const struct pl_round_work *m, double *effective);
 /* theta and momentum of result from those of base and delta; finite where all of those are, and not too large. */
 void pl_merge_outer(const struct pl_round_work *m);
 /* broadcast of result = that of base + the decoded update. */
@@ -339,6 +375,30 @@ bool pl_guard_norms_ok(struct pl_syncer_host *h, struct pl_shard_fragment *f, ui
 void pl_guard_blame(struct pl_syncer_host *h, struct pl_islander *m); /* something of it was not believed */
 bool pl_guard_claims_ok(struct pl_syncer_host *h, struct pl_islander *m, const struct pl_msg *msg,
                         uint64_t now_ns, struct pl_error *err);
+
+/* syncer_trust.c */
+
+/* Memory for opinions on so many contributors. */
+bool pl_note_init(struct pl_round_note *note, const struct pl_alloc *alloc, uint32_t count);
+void pl_note_release(struct pl_round_note *note, const struct pl_alloc *alloc);
+/* Who of them is not to be merged, by what is remembered; never half of the living or more. */
+void pl_trust_judge(struct pl_syncer_host *h, struct pl_round_note *note);
+/* Fills the samples of a round of encoded contributions, all of them; for a worker. live: learners that could have been
+ * there: a minority says nothing. */
+void pl_trust_compare(const struct pl_round_work *m, const uint8_t *const *all, uint32_t live,
+                      struct pl_round_note *note);
+/* The round is merged and durable, or was read back. */
+void pl_trust_remember(struct pl_syncer_host *h, struct pl_shard_fragment *f,
+                       const struct pl_round_note *note);
+/* Is a learner that does not count to be turned away for a while? Its reports drive the clock. The sentence says why. */
+bool pl_trust_ok(struct pl_syncer_host *h, uint64_t identity, struct pl_error *err);
+const struct pl_trust *pl_trust_of(const struct pl_syncer_host *h,
+                                   uint64_t identity); /* NULL: nothing known */
+void pl_trust_tell(struct pl_syncer_host *h); /* the core, of what has changed; outside of any step */
+uint32_t pl_trust_doubted(const struct pl_syncer_host *h); /* learners that do not count, here or away */
+/* What is remembered, for a snapshot. */
+enum pelago_status pl_trust_save(const struct pl_syncer_host *h, struct pl_buf *out);
+enum pelago_status pl_trust_load(struct pl_syncer_host *h, const uint8_t *bytes, size_t len);
 
 /* syncer_vault.c */
 enum pelago_status pl_vault_new(struct pl_syncer_host *h, struct pl_error *err);

@@ -13,38 +13,75 @@
 #include "base/check.h"
 #include "optim/merge.h"
 #include "optim/outer.h"
+#include "optim/rule.h"
 #include "os/clock.h"
 
 #include <string.h>
 
 /* ---- arithmetic ---- */
 
-static void merge_slices(const struct pl_round_work *m, struct pl_encoded_part *parts, double *scratch)
+/* Memory of one merge. */
+struct room {
+    double *weights, *reach, *scratch; /* [contributor_count], [contributor_count], [scratch_doubles] */
+    size_t scratch_doubles;
+    struct pl_encoded_part *parts; /* [contributor_count] */
+};
+
+static bool room_new(const struct pl_round_work *m, struct room *r)
+{
+    const uint32_t n = m->contributor_count;
+    const struct pl_merge_rule *rule = &m->settings->merge;
+    r->scratch_doubles = pl_merge_scratch_of(pl_rule_mode(rule, PL_MERGE_RDA), n, m->pool);
+    r->weights = pl_alloc_zero(m->alloc, n, sizeof *r->weights);
+    r->reach = pl_alloc_zero(m->alloc, n, sizeof *r->reach);
+    r->scratch = pl_alloc_zero(m->alloc, r->scratch_doubles, sizeof *r->scratch);
+    r->parts = pl_alloc_zero(m->alloc, n, sizeof *r->parts);
+    return r->weights != NULL && r->reach != NULL && r->scratch != NULL && r->parts != NULL;
+}
+
+static void room_free(const struct pl_round_work *m, struct room *r)
+{
+    const uint32_t n = m->contributor_count;
+    pl_alloc_free(m->alloc, r->weights, n * sizeof *r->weights);
+    pl_alloc_free(m->alloc, r->reach, n * sizeof *r->reach);
+    pl_alloc_free(m->alloc, r->scratch, r->scratch_doubles * sizeof *r->scratch);
+    pl_alloc_free(m->alloc, r->parts, n * sizeof *r->parts);
+}
+
+static void merge_slices(const struct pl_round_work *m, const struct pl_merge_work *work,
+                         struct pl_encoded_part *parts)
 {
     const struct pl_layout_fragment *f = &m->layout->fragments[m->fragment];
-    const struct pl_merge_work work = {.scratch = scratch, .pool = m->pool};
+    const struct pl_merge_rule *rule = &m->settings->merge;
     enum pl_codec codec = m->settings->up;
     size_t at = 0;
     for (uint32_t k = 0; k < f->slice_count; k++) {
         const struct pl_layout_slice *s = &m->layout->slices[f->slice_first + k];
         for (uint32_t i = 0; i < m->contributor_count; i++)
             parts[i] = (struct pl_encoded_part){codec, m->parts[i] + at, m->tokens[i], m->steps[i]};
-        pl_merge_encoded(s->merge, parts, m->contributor_count, s->count, &work, m->delta + s->first);
+        pl_merge_encoded(pl_rule_mode(rule, s->merge), parts, m->contributor_count, s->count, work,
+                         m->delta + s->first);
         at += pl_codec_bytes(codec, s->count);
     }
 }
 
-bool pl_merge_parts(const struct pl_round_work *m)
+bool pl_merge_parts(const struct pl_round_work *m, double *effective)
 {
-    const uint32_t n = m->contributor_count;
-    const size_t doubles = pl_merge_scratch(n);
-    double *scratch = pl_alloc_zero(m->alloc, doubles, sizeof *scratch);
-    struct pl_encoded_part *parts = pl_alloc_zero(m->alloc, n, sizeof *parts);
-    bool good = scratch != NULL && parts != NULL;
-    if (good)
-        merge_slices(m, parts, scratch);
-    pl_alloc_free(m->alloc, scratch, doubles * sizeof *scratch);
-    pl_alloc_free(m->alloc, parts, n * sizeof *parts);
+    struct room r = {0};
+    const struct pl_merge_rule *rule = &m->settings->merge;
+    bool good = room_new(m, &r);
+    if (good) {
+        pl_rule_weigh(rule, m->tokens, m->steps, m->contributor_count, r.scratch, r.weights, r.reach);
+        *effective = pl_rule_effective(r.weights, m->contributor_count);
+        const struct pl_merge_work work = {.scratch = r.scratch,
+                                           .pool = m->pool,
+                                           .weights = r.weights,
+                                           .reach = rule->guard ? r.reach : NULL,
+                                           .length = pl_rule_length(rule, m->past, *effective),
+                                           .trim = (double)rule->trim};
+        merge_slices(m, &work, r.parts);
+    }
+    room_free(m, &r);
     return good;
 }
 
@@ -52,7 +89,8 @@ void pl_merge_outer(const struct pl_round_work *m)
 {
     memcpy(m->result->theta, m->base->theta, m->count * sizeof(float));
     memcpy(m->result->momentum, m->base->momentum, m->count * sizeof(float));
-    pl_outer_step_by(m->pool, &m->settings->outer, m->delta, m->count, m->result->momentum, m->result->theta);
+    const struct pl_outer_move move = pl_settings_outer(m->settings, m->version, m->clock_tokens);
+    pl_outer_step_by(m->pool, &move, m->delta, m->count, m->result->momentum, m->result->theta);
 }
 
 void pl_merge_apply_update(const struct pl_round_work *m, const uint8_t *encoded)
@@ -71,6 +109,11 @@ struct merge_job {
     uint64_t round, began_ns;
     uint8_t **parts; /* [contributor_count], each f->push_bytes; owned */
     uint64_t *tokens, *steps;
+    const uint8_t **all; /* [note.count] every contribution, in the order of identities; NULL: not compared */
+    uint8_t **aside;     /* [note.count] those that are not merged; owned */
+    struct pl_round_note note;
+    struct pl_rule_past past; /* before this round */
+    uint32_t live;
     struct pl_values *base;
     struct pl_packer *packer;
     uint8_t *encoded; /* the update, before it is packed */
@@ -103,7 +146,9 @@ static bool make_update(struct merge_job *j)
 static void merge_run(struct pl_job *job)
 {
     struct merge_job *j = (struct merge_job *)job;
-    if (!pl_merge_parts(&j->work))
+    if (j->all != NULL)
+        pl_trust_compare(&j->work, j->all, j->live, &j->note);
+    if (j->work.contributor_count == 0 || !pl_merge_parts(&j->work, &j->note.effective))
         return;
     pl_merge_outer(&j->work);
     j->good = make_update(j);
@@ -116,7 +161,14 @@ static void free_parts(struct merge_job *j)
             j->h->push_bytes -= j->f->push_bytes;
         pl_alloc_free(&j->h->alloc, j->parts[i], j->f->push_bytes);
     }
-    pl_alloc_free(&j->h->alloc, j->parts, j->work.contributor_count * sizeof *j->parts);
+    for (uint32_t i = 0; j->aside != NULL && i < j->note.count; i++) {
+        if (j->aside[i] != NULL)
+            j->h->push_bytes -= j->f->push_bytes;
+        pl_alloc_free(&j->h->alloc, j->aside[i], j->f->push_bytes);
+    }
+    pl_alloc_free(&j->h->alloc, j->parts, j->note.count * sizeof *j->parts);
+    pl_alloc_free(&j->h->alloc, j->aside, j->note.count * sizeof *j->aside);
+    pl_alloc_free(&j->h->alloc, j->all, j->note.count * sizeof *j->all);
     j->parts = NULL;
 }
 
@@ -138,10 +190,11 @@ static void give_delta(struct pl_syncer_host *h, float *delta)
 static void free_job(struct merge_job *j)
 {
     const struct pl_alloc *a = &j->h->alloc;
-    uint32_t n = j->work.contributor_count;
+    uint32_t n = j->note.count;
     free_parts(j);
     pl_alloc_free(a, j->tokens, n * sizeof *j->tokens);
     pl_alloc_free(a, j->steps, n * sizeof *j->steps);
+    pl_note_release(&j->note, a);
     pl_alloc_free(a, j->encoded, j->f->update_bytes);
     pl_alloc_free(a, j->packed, pl_pack_bytes_max(j->f->update_bytes));
     give_delta(j->h, j->work.delta);
@@ -184,6 +237,8 @@ static void stage(struct merge_job *j)
     g->theta_digest = j->theta_digest;
     g->tokens = j->total_tokens;
     g->contributors = j->work.contributor_count;
+    g->note = j->note;
+    j->note = (struct pl_round_note){.count = j->note.count};
     g->values = j->work.result;
     j->work.result = NULL;
     keep_for_journal(j, g);
@@ -200,7 +255,11 @@ static void say_merged(struct pl_syncer_host *h, struct pl_shard_fragment *f, ui
                                             .good = good}};
     if (!good) {
         pl_staged_release(h, f);
-        pl_shost_log(h, "merge.void fragment=%u: the result is not finite, or there is no memory", f->number);
+        pl_shost_log(
+            h,
+            "merge.void fragment=%u: the result is not finite, nobody who counts took part, or there "
+            "is no memory",
+            f->number);
     }
     pl_shost_step(h, &ev);
 }
@@ -221,20 +280,33 @@ static void merge_done(struct pl_job *job)
     say_merged(h, f, round, good);
 }
 
+static void take_part(struct merge_job *j, uint32_t i, const struct pl_contributor *c, uint8_t *bytes)
+{
+    j->total_tokens += c->tokens;
+    if (j->all != NULL)
+        j->all[i] = bytes;
+    if (j->note.opinions[i].out) {
+        j->aside[i] = bytes;
+        return;
+    }
+    uint32_t at = j->work.contributor_count++;
+    j->parts[at] = bytes;
+    j->tokens[at] = c->tokens;
+    j->steps[at] = c->steps;
+}
+
 static bool take_parts(struct merge_job *j, const struct pl_sync_effect *fx)
 {
     struct pl_syncer_host *h = j->h;
-    bool good = j->parts != NULL && j->tokens != NULL && j->steps != NULL;
+    bool good = j->parts != NULL && j->tokens != NULL && j->steps != NULL && j->aside != NULL &&
+                j->note.opinions != NULL;
     for (uint32_t i = 0; i < fx->u.merge.contributor_count; i++) {
         const struct pl_contributor *c = &fx->u.merge.contributors[i];
         struct pl_push_buf *p = pl_shost_push(h, c->learner, j->f->number);
         pl_assert(p->bytes != NULL && p->round == j->round && p->verify == NULL);
         pl_assert(p->size == j->f->push_bytes);
         if (good) {
-            j->parts[i] = p->bytes;
-            j->tokens[i] = c->tokens;
-            j->steps[i] = c->steps;
-            j->total_tokens += c->tokens;
+            take_part(j, i, c, p->bytes);
         } else {
             pl_alloc_free(&h->alloc, p->bytes, p->size);
             h->push_bytes -= p->size;
@@ -255,6 +327,19 @@ static bool fill_job(struct merge_job *j, const struct pl_sync_effect *fx)
 {
     const struct pl_alloc *a = &j->h->alloc;
     uint32_t n = fx->u.merge.contributor_count;
+    struct pl_sync_view view;
+    pl_syncer_view(j->h->core, &view);
+    if (pl_note_init(&j->note, a, n)) {
+        for (uint32_t i = 0; i < n; i++)
+            j->note.opinions[i].identity = fx->u.merge.contributors[i].identity;
+        pl_trust_judge(j->h, &j->note);
+    }
+    j->note.clock_tokens = view.seen_tokens;
+    j->live = view.live;
+    j->past = j->f->past;
+    if (j->h->settings.merge.guard)
+        j->all = pl_alloc_zero(a, n, sizeof *j->all);
+    j->aside = pl_alloc_zero(a, n, sizeof *j->aside);
     j->parts = pl_alloc_zero(a, n, sizeof *j->parts);
     j->tokens = pl_alloc_zero(a, n, sizeof *j->tokens);
     j->steps = pl_alloc_zero(a, n, sizeof *j->steps);
@@ -268,10 +353,12 @@ static bool fill_job(struct merge_job *j, const struct pl_sync_effect *fx)
                                      .pool = j->h->pool,
                                      .fragment = j->f->number,
                                      .count = j->f->count,
-                                     .contributor_count = n,
                                      .parts = (const uint8_t *const *)j->parts,
                                      .tokens = j->tokens,
                                      .steps = j->steps,
+                                     .version = j->f->version + 1,
+                                     .clock_tokens = j->note.clock_tokens,
+                                     .past = &j->past,
                                      .base = j->base,
                                      .delta = take_delta(j->h),
                                      .result = pl_shost_take_values(j->h, j->f->count)};
@@ -322,6 +409,7 @@ void pl_staged_release(struct pl_syncer_host *h, struct pl_shard_fragment *f)
     for (uint32_t i = 0; i < g->part_count; i++)
         pl_alloc_free(&h->alloc, g->parts[i], f->push_bytes);
     give_delta(h, g->delta);
+    pl_note_release(&g->note, &h->alloc);
     *g = (struct pl_staged){.active = false};
 }
 
@@ -358,6 +446,7 @@ void pl_shost_publish(struct pl_syncer_host *h, const struct pl_sync_effect *fx)
     pl_shost_set_ring(h, f, f->version, g->update);
     pl_shost_count_tokens(h, g->tokens, f->count);
     count_contributors(h, f);
+    pl_trust_remember(h, f, &g->note);
     g->values = NULL;
     g->update = NULL;
     pl_staged_release(h, f);

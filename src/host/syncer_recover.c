@@ -9,6 +9,7 @@
 #include "base/fmt.h"
 #include "base/num.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- the snapshot ---- */
@@ -37,7 +38,7 @@ static enum pelago_status load_piece(void *user, const struct pl_piece *piece)
     v->loaded = true;
     if (piece->tag == PL_SECTION_VALUES)
         return load_values(h, piece);
-    if (piece->tag != PL_SECTION_CORE && piece->tag != PL_SECTION_COUNTERS)
+    if (piece->tag != PL_SECTION_CORE && piece->tag != PL_SECTION_COUNTERS && piece->tag != PL_SECTION_RULE)
         return PELAGO_CORRUPT;
     return pl_buf_append(&v->section[piece->tag - PL_SECTION_CORE], piece->data, piece->len);
 }
@@ -47,13 +48,15 @@ static enum pelago_status finish_load(struct pl_syncer_host *h)
 {
     struct pl_vault *v = h->vault;
     const struct pl_buf *core = &v->section[0],
-                        *counters = &v->section[PL_SECTION_COUNTERS - PL_SECTION_CORE];
+                        *counters = &v->section[PL_SECTION_COUNTERS - PL_SECTION_CORE],
+                        *rule = &v->section[PL_SECTION_RULE - PL_SECTION_CORE];
     if (!v->loaded) /* nor was it before: the journal begins at version 0 */
         return h->has_values || pl_origin_fill(h) ? PELAGO_OK : PELAGO_NOMEM;
     v->loaded = false;
     h->has_values = true;
     if (counters->len != PL_VAULT_COUNTERS_BYTES)
         return PELAGO_CORRUPT;
+    PL_TRY(pl_trust_load(h, rule->data, rule->len));
     PL_TRY(pl_syncer_load(h->core, core->data, core->len, &v->refused));
     if (h->recorder != NULL)
         pl_recorder_load(h->recorder, core->data, core->len);
@@ -76,6 +79,7 @@ static enum pelago_status finish_load(struct pl_syncer_host *h)
 struct round {
     struct pl_shard_fragment *f;
     uint64_t theta_digest;
+    struct pl_round_note note;
     uint32_t part_count;
     const uint8_t *parts[PL_SYNC_CONTRIBUTIONS];
     const uint8_t *delta;
@@ -83,16 +87,47 @@ struct round {
     uint32_t update_len;
 };
 
+/* Everything in it is a number that anything may follow from but a crash. */
+static enum pelago_status read_note(struct pl_syncer_host *h, const struct pl_record *r,
+                                    struct pl_reader *rest, struct round *out)
+{
+    struct pl_round_note *n = &out->note;
+    uint64_t clock = pl_read_u64(rest);
+    double effective = pl_bits_double(pl_read_u64(rest));
+    if (pl_read_u32(rest) != r->contributor_count || !(effective >= 0 && effective <= r->contributor_count))
+        return PELAGO_CORRUPT;
+    if (!pl_note_init(n, &h->alloc, r->contributor_count))
+        return PELAGO_NOMEM;
+    n->clock_tokens = clock;
+    n->effective = effective;
+    for (uint32_t i = 0; i < n->count; i++) {
+        float sample = pl_bits_float(pl_read_u32(rest));
+        n->opinions[i] = (struct pl_opinion){r->contributors[i].identity, sample, pl_read_u8(rest) != 0};
+        if (!isnan(sample) && !(fabsf(sample) <= 2))
+            return PELAGO_CORRUPT;
+    }
+    return PELAGO_OK;
+}
+
+static uint32_t merged_count(const struct pl_round_note *n)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < n->count; i++)
+        count += n->opinions[i].out ? 0 : 1;
+    return count;
+}
+
 static enum pelago_status read_round(struct pl_syncer_host *h, const struct pl_record *r,
                                      struct pl_reader *rest, struct round *out)
 {
     if (r->fragment >= h->layout.fragment_count || h->layout.fragments[r->fragment].shard != h->options.shard)
         return PELAGO_CORRUPT;
-    *out = (struct round){.f = pl_shost_fragment(h, r->fragment)};
+    out->f = pl_shost_fragment(h, r->fragment);
     out->theta_digest = pl_read_u64(rest);
+    PL_TRY(read_note(h, r, rest, out));
     out->part_count = pl_read_u32(rest);
     if (out->part_count > PL_SYNC_CONTRIBUTIONS ||
-        (out->part_count != 0 && out->part_count != r->contributor_count))
+        (out->part_count != 0 && out->part_count != merged_count(&out->note)))
         return PELAGO_CORRUPT;
     for (uint32_t i = 0; i < out->part_count; i++)
         out->parts[i] = pl_read_bytes(rest, out->f->push_bytes);
@@ -113,10 +148,15 @@ static bool redo(struct pl_syncer_host *h, const struct pl_record *r, const stru
 {
     struct pl_vault *v = h->vault;
     uint64_t tokens[PL_SYNC_CONTRIBUTIONS], steps[PL_SYNC_CONTRIBUTIONS];
-    for (uint32_t i = 0; i < x->part_count; i++) {
-        tokens[i] = r->contributors[i].tokens;
-        steps[i] = r->contributors[i].steps;
+    uint32_t at = 0;
+    double effective = 0;
+    for (uint32_t i = 0; x->part_count > 0 && i < r->contributor_count; i++) {
+        if (x->note.opinions[i].out)
+            continue;
+        tokens[at] = r->contributors[i].tokens;
+        steps[at++] = r->contributors[i].steps;
     }
+    pl_assert(at == x->part_count);
     struct pl_round_work work = {.layout = &h->layout,
                                  .settings = &h->settings,
                                  .alloc = &h->alloc,
@@ -127,12 +167,15 @@ static bool redo(struct pl_syncer_host *h, const struct pl_record *r, const stru
                                  .parts = x->parts,
                                  .tokens = tokens,
                                  .steps = steps,
+                                 .version = r->version,
+                                 .clock_tokens = x->note.clock_tokens,
+                                 .past = &x->f->past,
                                  .base = x->f->values,
                                  .delta = v->delta,
                                  .result = result};
     if (x->part_count == 0)
         memcpy(v->delta, x->delta, x->f->count * sizeof(float));
-    else if (!pl_merge_parts(&work))
+    else if (!pl_merge_parts(&work, &effective))
         return false;
     pl_merge_outer(&work);
     if (pl_unpack(v->packer, x->update + 4, x->update_len - 4, v->encoded, x->f->update_bytes, NULL) !=
@@ -144,32 +187,42 @@ static bool redo(struct pl_syncer_host *h, const struct pl_record *r, const stru
            pl_values_digest(result->theta, result->count) == x->theta_digest;
 }
 
-static enum pelago_status replay_round(struct pl_syncer_host *h, const struct pl_record *r,
-                                       struct pl_reader *rest)
+static enum pelago_status apply_round(struct pl_syncer_host *h, const struct pl_record *r,
+                                      const struct round *x)
 {
-    struct round x;
-    PL_TRY(read_round(h, r, rest, &x));
-    if (r->version <= x.f->version)
+    if (r->version <= x->f->version)
         return PELAGO_OK; /* written twice: its first sync failed and yet reached the disk */
-    struct pl_values *result = pl_shost_take_values(h, x.f->count);
-    struct pl_shared *update = pl_shared_new(&h->alloc, x.update_len);
-    if (result == NULL || update == NULL || r->version != x.f->version + 1 || !redo(h, r, &x, result)) {
+    struct pl_values *result = pl_shost_take_values(h, x->f->count);
+    struct pl_shared *update = pl_shared_new(&h->alloc, x->update_len);
+    if (result == NULL || update == NULL || r->version != x->f->version + 1 || !redo(h, r, x, result)) {
         pl_values_drop(result, &h->alloc);
         pl_shared_drop(update, &h->alloc);
         return pl_fail(&h->vault->refused, PELAGO_CORRUPT,
                        "version %lu of fragment %u cannot be made again from the journal with the same bits",
                        r->version, r->fragment);
     }
-    memcpy(update->bytes, x.update, x.update_len);
-    pl_shost_retire_values(h, x.f->values);
-    x.f->values = result;
-    x.f->version = r->version;
-    pl_shost_set_ring(h, x.f, r->version, update);
+    memcpy(update->bytes, x->update, x->update_len);
+    pl_shost_retire_values(h, x->f->values);
+    x->f->values = result;
+    x->f->version = r->version;
+    pl_shost_set_ring(h, x->f, r->version, update);
+    pl_trust_remember(h, x->f, &x->note);
     uint64_t tokens = 0;
     for (uint32_t i = 0; i < r->contributor_count; i++)
         tokens += r->contributors[i].tokens;
-    pl_shost_count_tokens(h, tokens, x.f->count);
+    pl_shost_count_tokens(h, tokens, x->f->count);
     return PELAGO_OK;
+}
+
+static enum pelago_status replay_round(struct pl_syncer_host *h, const struct pl_record *r,
+                                       struct pl_reader *rest)
+{
+    struct round x = {.part_count = 0};
+    enum pelago_status st = read_round(h, r, rest, &x);
+    if (st == PELAGO_OK)
+        st = apply_round(h, r, &x);
+    pl_note_release(&x.note, &h->alloc);
+    return st;
 }
 
 static enum pelago_status replay_record(void *user, const struct pl_store_record *stored)

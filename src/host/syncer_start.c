@@ -177,10 +177,11 @@ static enum pelago_status build_core(struct pl_syncer_host *h, struct pl_error *
     h->fxs.fx = pl_alloc_zero(&h->alloc, h->fxs.max, sizeof *h->fxs.fx);
     h->conns = pl_alloc_zero(&h->alloc, h->options.conns_max, sizeof *h->conns);
     h->members = pl_alloc_zero(&h->alloc, learners, sizeof *h->members);
+    h->standings = pl_alloc_zero(&h->alloc, learners, sizeof *h->standings);
     h->guard_steps = pl_alloc_zero(&h->alloc, learners, sizeof *h->guard_steps);
     h->claims = pl_alloc_zero(&h->alloc, (size_t)learners * h->fragment_count, sizeof *h->claims);
     if (h->memory == NULL || h->fxs.fx == NULL || h->conns == NULL || h->members == NULL ||
-        h->claims == NULL || h->guard_steps == NULL)
+        h->claims == NULL || h->guard_steps == NULL || h->standings == NULL)
         return pl_fail(err, PELAGO_NOMEM, "there is no memory for %u learners; ask for fewer", learners);
     for (uint32_t i = 0; i < learners; i++)
         h->members[i].claims = h->claims + (size_t)i * h->fragment_count;
@@ -298,6 +299,7 @@ static enum pelago_status begin(struct pl_syncer_host *h, struct pl_error *err)
         PL_TRY(pl_announcer_new(h, err));
     PL_TRY(write_address(h, err));
     PL_TRY(copy_small(h, err));
+    pl_trust_tell(h);
     pl_shost_step(h, &(struct pl_sync_event){.kind = PL_SYNC_EV_BOOT});
     PL_TRY(pl_vault_flush(h, err));
     pl_assert(h->listening);

@@ -182,7 +182,8 @@ static void put_journal(struct pl_syncer_host *h, json_t *o, bool *good)
 
 /* ---- learners ---- */
 
-static json_t *learner(const struct pl_learner_view *v, const struct pl_islander *m, bool *good)
+static json_t *learner(const struct pl_learner_view *v, const struct pl_islander *m,
+                       const struct pl_trust *trust, bool *good)
 {
     json_t *o = json_object();
     char incarnation[32];
@@ -202,6 +203,8 @@ static json_t *learner(const struct pl_learner_view *v, const struct pl_islander
     put_count(o, good, "rounds_merged", v->rounds_merged);
     put_real(o, good, "merged_share",
              v->rounds_pulled == 0 ? -1 : share((double)v->rounds_merged, (double)v->rounds_pulled));
+    put(o, good, "counts", json_boolean(trust == NULL || !trust->out));
+    put_real(o, good, "agreement_z", trust == NULL ? 0 : pl_trust_z(trust));
     put(o, good, "connected", json_boolean(m != NULL && m->conns > 0));
     if (m == NULL)
         return o;
@@ -227,7 +230,7 @@ static void put_learners(struct pl_syncer_host *h, json_t *o, bool *good)
         if (!pl_syncer_view_learner(h->core, i, &v))
             continue;
         const struct pl_islander *m = pl_shost_member(h, v.identity);
-        *good = json_array_append_new(list, learner(&v, m, good)) == 0 && *good;
+        *good = json_array_append_new(list, learner(&v, m, pl_trust_of(h, v.identity), good)) == 0 && *good;
         connected += m != NULL && m->conns > 0 ? 1 : 0;
         if (!v.live || m == NULL || m->loss_micro == 0 || v.step_ns == 0)
             continue;
@@ -236,6 +239,7 @@ static void put_learners(struct pl_syncer_host *h, json_t *o, bool *good)
         weight += w;
     }
     put_count(o, good, "connected", connected);
+    put_count(o, good, "doubted", pl_trust_doubted(h));
     put_real(o, good, "loss", share(loss, weight));
     put(o, good, "learners", list);
 }

@@ -319,8 +319,8 @@ static void verify_done(struct pl_job *job)
     }
     struct pl_push_buf *p = pl_shost_push(h, v->learner, v->fragment);
     pl_assert(p->verify == v && p->round == v->round && p->bytes == NULL);
-    v->good =
-        v->good && pl_guard_norms_ok(h, pl_shost_fragment(h, v->fragment), steps_of(h, v), v->norms, &v->why);
+    v->good = v->good && pl_trust_ok(h, v->identity, &v->why) &&
+              pl_guard_norms_ok(h, pl_shost_fragment(h, v->fragment), steps_of(h, v), v->norms, &v->why);
     p->verify = NULL;
     if (v->good) {
         p->bytes = v->raw;

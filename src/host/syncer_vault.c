@@ -24,7 +24,8 @@ static uint64_t record_bytes_max(const struct pl_syncer_host *h)
         const struct pl_shard_fragment *f = &h->fragments[i];
         most = pl_max64(most, f->count * sizeof(float) + 4 + pl_pack_bytes_max(f->update_bytes));
     }
-    return 4 + pl_record_bytes_max(h->options.learners_max) + PL_ROUND_HEAD_BYTES + most;
+    return 4 + pl_record_bytes_max(h->options.learners_max) + PL_ROUND_HEAD_BYTES +
+           (uint64_t)PL_OPINION_BYTES * h->options.learners_max + 4 + most;
 }
 
 static uint64_t shard_values(const struct pl_syncer_host *h)
@@ -72,13 +73,12 @@ bool pl_vault_busy(const struct pl_syncer_host *h)
 static enum pelago_status append(struct pl_vault *v, struct pl_store_entry *e, struct pl_error *err)
 {
     struct pl_bytes parts[PL_RECORD_PARTS_MAX] = {{e->core, e->len}};
-    uint8_t head[PL_ROUND_HEAD_BYTES];
+    uint8_t head[4];
     size_t count = 1;
     _Static_assert(PL_SYNC_CONTRIBUTIONS + 3 <= PL_RECORD_PARTS_MAX, "a record has room for all its pieces");
     if (e->fragment != NULL) {
         const struct pl_staged *g = &e->fragment->staged;
-        pl_put_le(head, g->theta_digest, 8);
-        pl_put_le(head + 8, g->part_count, 4);
+        pl_put_le(head, g->part_count, 4);
         parts[count++] = (struct pl_bytes){head, sizeof head};
         for (uint32_t i = 0; i < g->part_count; i++)
             parts[count++] = (struct pl_bytes){g->parts[i], e->fragment->push_bytes};
@@ -202,11 +202,29 @@ static void batch_done(struct pl_job *job)
     pl_shost_stop_check(h);
 }
 
+/* Of a ROUND, behind the core's part. */
+static void put_round_head(const struct pl_staged *g, uint8_t *out)
+{
+    const struct pl_round_note *n = &g->note;
+    pl_put_le(out, g->theta_digest, 8);
+    pl_put_le(out + 8, n->clock_tokens, 8);
+    pl_put_le(out + 16, pl_double_bits(n->effective), 8);
+    pl_put_le(out + 24, n->count, 4);
+    out += PL_ROUND_HEAD_BYTES;
+    for (uint32_t i = 0; i < n->count; i++, out += PL_OPINION_BYTES) {
+        pl_put_le(out, pl_float_bits(n->opinions[i].sample), 4);
+        out[4] = n->opinions[i].out ? 1 : 0;
+    }
+}
+
 void pl_vault_store(struct pl_syncer_host *h, const struct pl_sync_effect *fx)
 {
     struct pl_vault *v = h->vault;
     const struct pl_record *r = fx->u.store.record;
-    size_t len = 4 + pl_record_bytes(r);
+    const size_t core = pl_record_bytes(r);
+    const bool round = r->type == PL_RECORD_ROUND;
+    size_t len =
+        4 + core + (round ? PL_ROUND_HEAD_BYTES + (size_t)r->contributor_count * PL_OPINION_BYTES : 0);
     struct pl_store_entry *e = pl_alloc_zero(&h->alloc, 1, sizeof *e + len);
     if (e == NULL) {
         struct pl_error why;
@@ -214,16 +232,18 @@ void pl_vault_store(struct pl_syncer_host *h, const struct pl_sync_effect *fx)
         pl_shost_fail(h, &why);
         return;
     }
-    pl_put_le(e->core, len - 4, 4);
-    pl_record_encode(r, e->core + 4, len - 4);
+    pl_put_le(e->core, core, 4);
+    pl_record_encode(r, e->core + 4, core);
     e->len = len;
     e->core_seq = fx->u.store.seq;
     e->type = (uint32_t)r->type;
     e->asked_ns = h->last_now_ns;
-    if (r->type == PL_RECORD_ROUND) {
+    if (round) {
         e->fragment = pl_shost_fragment(h, r->fragment);
         const struct pl_staged *g = &e->fragment->staged;
         pl_assert(g->active && g->round == r->round && g->digest == r->digest && g->values != NULL);
+        pl_assert(g->note.count == r->contributor_count);
+        put_round_head(g, e->core + 4 + core);
     }
     if (v->last != NULL)
         v->last->next = e;
@@ -259,6 +279,7 @@ static void free_snapshot(struct pl_snapshot_job *j)
         pl_values_drop(j->values[i], &h->alloc);
     pl_alloc_free(&h->alloc, j->values, h->fragment_count * sizeof *j->values);
     pl_buf_release(&j->core);
+    pl_buf_release(&j->rule);
     pl_alloc_free(&h->alloc, j, sizeof *j);
 }
 
@@ -268,7 +289,8 @@ static enum pelago_status open_snapshot(struct pl_snapshot_job *j)
     struct pl_section sections[PL_VAULT_SECTIONS] = {
         {.tag = PL_SECTION_CORE, .length = j->core.len},
         {.tag = PL_SECTION_VALUES, .length = shard_values(j->h) * 3 * sizeof(float)},
-        {.tag = PL_SECTION_COUNTERS, .length = sizeof j->counters}};
+        {.tag = PL_SECTION_COUNTERS, .length = sizeof j->counters},
+        {.tag = PL_SECTION_RULE, .length = j->rule.len}};
     PL_TRY(pl_store_snapshot_begin(s, sections, PL_VAULT_SECTIONS, &j->error));
     j->begun = true;
     return pl_store_snapshot_write(s, j->core.data, j->core.len, &j->error);
@@ -307,6 +329,7 @@ static enum pelago_status snapshot_piece(struct pl_snapshot_job *j)
     if (j->fragment < j->h->fragment_count)
         return write_values(j);
     PL_TRY(pl_store_snapshot_write(s, j->counters, sizeof j->counters, &j->error));
+    PL_TRY(pl_store_snapshot_write(s, j->rule.data, j->rule.len, &j->error));
     PL_TRY(pl_store_snapshot_commit(s, &j->error));
     j->good = j->ended = true;
     return PELAGO_OK;
@@ -349,8 +372,10 @@ static struct pl_snapshot_job *capture(struct pl_syncer_host *h)
     j->job.done = snapshot_done;
     size_t bytes = pl_syncer_save_bytes(h->core);
     pl_buf_init(&j->core, &h->alloc, bytes);
+    pl_buf_init(&j->rule, &h->alloc, SIZE_MAX);
     j->values = pl_alloc_zero(&h->alloc, h->fragment_count, sizeof *j->values);
-    if (j->values == NULL || pl_buf_reserve(&j->core, bytes) != PELAGO_OK) {
+    if (j->values == NULL || pl_buf_reserve(&j->core, bytes) != PELAGO_OK ||
+        pl_trust_save(h, &j->rule) != PELAGO_OK) {
         free_snapshot(j);
         return NULL;
     }

@@ -1,12 +1,15 @@
 /* host/syncer_vault.h - the journal of a shard, between syncer_vault.c (writing) and syncer_recover.c (reading).
  *
  *   record    u32 length of the core's part, the core's part (core/record.h); then for ROUND:
- *             u64 digest of the new global value (Theta)
- *             u32 n: 0, then the merged outer gradient, fp32; else n encoded contributions in the order of the
- *             contributors, each as long as codec and fragment say
+ *             u64 digest of the new global value (Theta), u64 token clock when the merge began, f64 effective number of
+ *             contributions (optim/rule.h), u32 contributors; of each f32 sample of agreement (NAN none) and u8: 1, it
+ *             was left out
+ *             u32 n: 0, then the merged outer gradient, fp32; else the n encoded contributions that were merged, in the
+ *             order of the contributors, each as long as codec and fragment say
  *             the update: u32 length, packed encoding
  *   snapshot  section 1: the core's state; section 2: per fragment theta, momentum, broadcast (fp32);
- *             section 3: u64 x 2 tokens x values merged so far, low half first
+ *             section 3: u64 x 2 tokens x values merged so far, low half first; section 4: what the merge rule
+ *             remembers (syncer_trust.c)
  *
  * The store belongs to the jobs of one queue; the loop's thread only hands them what to write.
  */
@@ -16,8 +19,39 @@
 #include "base/num.h"
 #include "host/syncer_host_int.h"
 
-enum { PL_SECTION_CORE = 1, PL_SECTION_VALUES, PL_SECTION_COUNTERS, PL_VAULT_SECTIONS = 3 };
-enum { PL_VAULT_COUNTERS_BYTES = 16, PL_ROUND_HEAD_BYTES = 12 };
+#include <string.h>
+
+enum { PL_SECTION_CORE = 1, PL_SECTION_VALUES, PL_SECTION_COUNTERS, PL_SECTION_RULE, PL_VAULT_SECTIONS = 4 };
+enum { PL_VAULT_COUNTERS_BYTES = 16, PL_ROUND_HEAD_BYTES = 28, PL_OPINION_BYTES = 5 };
+
+/* Floats in a file are their bits, little-endian. */
+static inline uint32_t pl_float_bits(float v)
+{
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
+
+static inline float pl_bits_float(uint32_t bits)
+{
+    float v;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
+static inline uint64_t pl_double_bits(double v)
+{
+    uint64_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
+
+static inline double pl_bits_double(uint64_t bits)
+{
+    double v;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
 
 /* A record on its way. */
 struct pl_store_entry {
@@ -29,7 +63,7 @@ struct pl_store_entry {
     uint64_t bytes;
     bool durable;
     size_t len;
-    uint8_t core[]; /* u32 length, the core's part */
+    uint8_t core[]; /* u32 length, the core's part; ROUND: what comes before n */
 };
 
 struct pl_store_batch {
@@ -46,6 +80,7 @@ struct pl_snapshot_job {
     struct pl_syncer_host *h;
     struct pl_buf core;
     uint8_t counters[PL_VAULT_COUNTERS_BYTES];
+    struct pl_buf rule;
     struct pl_values **values; /* [fragment_count], kept until written */
     uint32_t fragment, array;  /* what comes next */
     uint64_t offset;

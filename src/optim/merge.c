@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "optim/merge_kernels.h"
+#include "optim/merge_robust.h"
 
 #include <float.h>
 #include <math.h>
@@ -27,6 +28,7 @@ struct job {
     struct pl_merge_input in;
     size_t n;
     struct pl_pool *pool;
+    const struct pl_merge_work *work;
     double total;   /* of the weights */
     double *share;  /* [count] rounded to float */
     double *norm;   /* [count] squared at first */
@@ -40,6 +42,25 @@ struct job {
 size_t pl_merge_scratch(uint32_t count)
 {
     return (size_t)count * (2 + WAVE);
+}
+
+size_t pl_merge_scratch_of(enum pl_merge_mode mode, uint32_t count, const struct pl_pool *pool)
+{
+    size_t simple = pl_merge_scratch(count), robust = count + pl_merge_robust_scratch(mode, count, pool);
+    return robust > simple ? robust : simple;
+}
+
+double pl_merge_median(double *values, uint32_t n)
+{
+    pl_assert(n > 0);
+    for (uint32_t i = 1; i < n; i++) {
+        double v = values[i];
+        uint32_t at = i;
+        for (; at > 0 && values[at - 1] > v; at--)
+            values[at] = values[at - 1];
+        values[at] = v;
+    }
+    return values[n / 2];
 }
 
 static size_t chunks(size_t n)
@@ -131,6 +152,8 @@ double pl_merge_weight(uint64_t tokens, uint64_t steps)
 
 static double weight(const struct job *j, uint32_t m)
 {
+    if (j->work->weights != NULL)
+        return j->work->weights[m];
     return j->in.floats != NULL ? pl_merge_weight(j->in.floats[m].tokens, j->in.floats[m].steps)
                                 : pl_merge_weight(j->in.encoded[m].tokens, j->in.encoded[m].steps);
 }
@@ -147,15 +170,38 @@ static void share_by_weight(struct job *j)
         j->share[m] = (double)(float)share_of(j, m);
 }
 
+static void take_norms(struct job *j)
+{
+    memset(j->norm, 0, j->in.count * sizeof *j->norm);
+    for_chunks(j, norms_task, norms_done);
+    for (uint32_t m = 0; m < j->in.count; m++)
+        j->norm[m] = sqrt(j->norm[m]);
+}
+
+/* Of those that weigh something, of which there is one; the sums of waves are not in use. */
+static double median_norm(struct job *j)
+{
+    uint32_t n = 0;
+    for (uint32_t m = 0; m < j->in.count; m++)
+        if (weight(j, m) > 0)
+            j->sums[n++] = j->norm[m];
+    return pl_merge_median(j->sums, n);
+}
+
+/* How long vector m counts as; `usual` is the median norm where there is a reach. */
+static double counted_norm(const struct job *j, uint32_t m, double usual)
+{
+    return j->work->reach != NULL ? fmin(j->norm[m], j->work->reach[m] * usual) : j->norm[m];
+}
+
 /* The shares of directions, which add up to 1 over the vectors that have one. Returns the mean norm. */
 static double share_by_direction(struct job *j)
 {
     double mean_norm = 0, directed = 0;
-    memset(j->norm, 0, j->in.count * sizeof *j->norm);
-    for_chunks(j, norms_task, norms_done);
+    take_norms(j);
+    const double usual = j->work->reach != NULL ? median_norm(j) : 0;
     for (uint32_t m = 0; m < j->in.count; m++) {
-        j->norm[m] = sqrt(j->norm[m]);
-        mean_norm += share_of(j, m) * j->norm[m];
+        mean_norm += share_of(j, m) * counted_norm(j, m, usual);
         directed += j->norm[m] >= PL_MERGE_LENGTH_MIN ? share_of(j, m) : 0;
     }
     for (uint32_t m = 0; m < j->in.count; m++) {
@@ -173,16 +219,67 @@ static void merge_radial(struct job *j)
     double length = sqrt(j->norm[0]);
     if (length >= PL_MERGE_DIRECTION_MIN) {
         j->factor = mean_norm / length;
+        if (j->work->length > 0)
+            j->factor *= j->work->length;
         for_chunks(j, scale_task, NULL);
     } else {
         memset(j->out, 0, j->n * sizeof *j->out);
     }
 }
 
+/* The weighted mean of vectors that are shortened to their reach, or all made as long as the median one. */
+static void merge_levelled(struct job *j, bool all_alike)
+{
+    take_norms(j);
+    const double usual = median_norm(j);
+    for (uint32_t m = 0; m < j->in.count; m++) {
+        double want = all_alike ? usual : counted_norm(j, m, usual);
+        bool as_it_is = all_alike ? j->norm[m] < PL_MERGE_LENGTH_MIN : want >= j->norm[m];
+        j->share[m] = (double)(float)(as_it_is ? share_of(j, m) : share_of(j, m) * (want / j->norm[m]));
+    }
+    for_chunks(j, blend_task, NULL);
+}
+
+static void merge_plain(struct job *j)
+{
+    share_by_weight(j);
+    for_chunks(j, blend_task, NULL);
+}
+
+static void merge_as(enum pl_merge_mode mode, struct job *j)
+{
+    switch (mode) {
+    case PL_MERGE_RDA:
+        merge_radial(j);
+        break;
+    case PL_MERGE_MEAN:
+        if (j->work->reach != NULL)
+            merge_levelled(j, false);
+        else
+            merge_plain(j);
+        break;
+    case PL_MERGE_MEDIAN:
+        merge_levelled(j, true);
+        break;
+    case PL_MERGE_TRIMMED:
+    case PL_MERGE_CLIPPED:
+        for (uint32_t m = 0; m < j->in.count; m++)
+            j->share[m] = share_of(j, m);
+        pl_merge_robust(mode, &(struct pl_merge_robust){.in = &j->in,
+                                                        .n = j->n,
+                                                        .pool = j->pool,
+                                                        .share = j->share,
+                                                        .scratch = j->norm,
+                                                        .trim = j->work->trim,
+                                                        .out = j->out});
+        break;
+    }
+}
+
 static void merge(enum pl_merge_mode mode, struct job *j, const struct pl_merge_work *work)
 {
-    pl_assert(mode == PL_MERGE_RDA || mode == PL_MERGE_MEAN);
     j->k = pl_merge_kernels();
+    j->work = work;
     j->pool = j->n > PL_MERGE_CHUNK ? work->pool : NULL;
     j->share = work->scratch;
     j->norm = j->share + j->in.count;
@@ -193,11 +290,8 @@ static void merge(enum pl_merge_mode mode, struct job *j, const struct pl_merge_
         return;
     if (!(j->total > 0)) {
         memset(j->out, 0, j->n * sizeof *j->out);
-    } else if (mode == PL_MERGE_RDA) {
-        merge_radial(j);
     } else {
-        share_by_weight(j);
-        for_chunks(j, blend_task, NULL);
+        merge_as(mode, j);
     }
 }
 

@@ -41,14 +41,21 @@ struct pl_encoded_part {
     uint64_t steps;
 };
 
-/* What a merge works with. scratch belongs to one merge at a time. */
+/* What a merge works with. scratch belongs to one merge at a time. All that is not set is not there. */
 struct pl_merge_work {
-    double *scratch;      /* [pl_merge_scratch(count)] for the largest count */
-    struct pl_pool *pool; /* borrowed, not in use by anybody else; NULL: the calling thread alone */
+    double *scratch; /* [pl_merge_scratch(count)] for the largest count; TRIMMED: of pl_merge_scratch_of */
+    struct pl_pool *pool;  /* borrowed, not in use by anybody else; NULL: the calling thread alone */
+    const double *weights; /* [count] at least 0; NULL: pl_merge_weight of each */
+    const double
+        *reach;    /* [count] a vector counts as no longer than so many times the median norm of the slice;
+                              NULL: as long as it is. RDA and MEAN only */
+    double length; /* RDA: the result's length times this; 0: as it is */
+    double trim;   /* TRIMMED: this share of the contributions at either end; 0 to below 0.5 */
 };
 
 /* Doubles of scratch for so many contributions. */
 size_t pl_merge_scratch(uint32_t count);
+size_t pl_merge_scratch_of(enum pl_merge_mode mode, uint32_t count, const struct pl_pool *pool);
 
 /* tokens^2 / steps (arXiv 2604.21428, algorithm 2, line 9): the weight of a contribution, formed here and nowhere else.
  * steps > 0; no tokens weigh 0. */
@@ -61,6 +68,13 @@ double pl_merge_weight(uint64_t tokens, uint64_t steps);
  * PL_MERGE_LENGTH_MIN has no direction: it counts in the mean norm, and not in u, whose weights are of those that have
  * one. The length of u is that of its floats; the last product is formed in double. Directions cancel where |u| is below
  * PL_MERGE_DIRECTION_MIN: what is left is rounding noise, and the result is zero.
+ * With `reach`, |v| is min(|v|, reach * median); MEAN takes v shortened to that.
+ * PL_MERGE_TRIMMED: for every value, floor(trim * count) contributions at either end are left out, then the weighted
+ * mean of the rest. Few contributions (floor = 0) give the bits of sums in double, not of MEAN's groups.
+ * PL_MERGE_CLIPPED: from c = 0, three times: r = the median of |v - c|; c += sum w (v - c) min(1, r / |v - c|) / sum w.
+ * PL_MERGE_MEDIAN: the sum of w phi(v) / sum w, times the median norm.
+ * The median of n is the (n / 2)-th from 0, by size: of two the larger, of eight the fifth. Only those that weigh
+ * something are counted.
  * No contribution, or no weight at all: the result is zero.
  *
  * Finite values near the end of float's range can merge to an infinity; ask pl_all_finite about out. */

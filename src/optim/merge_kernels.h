@@ -65,7 +65,7 @@ struct pl_merge_kernels {
     /* x[i] = (float)(factor * x[i]) */
     void (*scale)(double factor, size_t n, float *x);
     /* See outer.h. */
-    void (*outer)(const struct pl_outer_rule *rule, const float *delta, size_t n, float *momentum,
+    void (*outer)(const struct pl_outer_move *move, const float *delta, size_t n, float *momentum,
                   float *theta);
 };
 

@@ -2,41 +2,116 @@
 #include "optim/outer.h"
 
 #include "base/check.h"
+#include "codec/kernels.h"
 #include "optim/merge_kernels.h"
 
-#include <stdint.h>
+#include <string.h>
 
-enum { TASK = 1 << 16 }; /* values a thread takes at a time */
+enum {
+    TASK = 1 << 16, /* values a thread takes at a time */
+    DELAY_MAX = 1024
+};
 
 struct job {
-    const struct pl_outer_rule *rule;
+    const struct pl_outer_move *move;
     const float *delta;
     size_t n;
     float *momentum, *theta;
 };
+
+static const char *const names[] = {
+    [PL_OUTER_NESTEROV] = "nesterov", [PL_OUTER_PLAIN] = "plain", [PL_OUTER_DELAYED] = "delayed"};
+enum { KINDS = sizeof names / sizeof names[0] };
+
+const char *pl_outer_name(enum pl_outer_kind kind)
+{
+    return (unsigned)kind < KINDS ? names[kind] : "none";
+}
+
+bool pl_outer_of_name(const char *name, enum pl_outer_kind *kind)
+{
+    for (unsigned i = 0; i < KINDS; i++)
+        if (strcmp(names[i], name) == 0) {
+            *kind = (enum pl_outer_kind)i;
+            return true;
+        }
+    return false;
+}
+
+enum pelago_status pl_outer_check(const struct pl_outer_rule *r, struct pl_error *err)
+{
+    if (!(r->lr > 0 && r->lr <= 10))
+        return pl_fail(err, PELAGO_INVALID,
+                       "the outer learning rate is out of range, expected above 0 up to 10");
+    if (!(r->mu >= 0 && r->mu < 1))
+        return pl_fail(err, PELAGO_INVALID, "the outer momentum is out of range, expected 0 to below 1");
+    if (!(r->decay >= 0 && r->decay <= 1) || !(r->floor >= 0 && r->floor <= 1))
+        return pl_fail(err, PELAGO_INVALID, "outer_decay or outer_floor is out of range, expected 0 to 1");
+    if (r->kind == PL_OUTER_DELAYED && (r->delay < 1 || r->delay > DELAY_MAX))
+        return pl_fail(err, PELAGO_INVALID, "outer_delay is %u, expected 1 to %u", r->delay,
+                       (unsigned)DELAY_MAX);
+    return PELAGO_OK;
+}
+
+static float rate_at(const struct pl_outer_rule *r, double progress)
+{
+    double left = 1 - (progress < 1 ? progress : 1), floor = (double)r->floor;
+    if (!(r->decay > 0) || left >= (double)r->decay)
+        return r->lr;
+    return (float)((double)r->lr * (floor + (1 - floor) * (left / (double)r->decay)));
+}
+
+static float momentum_at(const struct pl_outer_rule *r, uint64_t number)
+{
+    if (number > r->warmup)
+        return r->mu;
+    return (float)((double)r->mu * ((double)number / ((double)r->warmup + 1)));
+}
+
+struct pl_outer_move pl_outer_at(const struct pl_outer_rule *r, uint64_t number, double progress)
+{
+    pl_assert(number > 0 && progress >= 0);
+    const float mu = momentum_at(r, number);
+    struct pl_outer_move m = {.lr = rate_at(r, progress), .keep = mu, .gain = 1, .ahead = mu};
+    if (r->kind == PL_OUTER_PLAIN)
+        m.ahead = 0;
+    if (r->kind == PL_OUTER_DELAYED) {
+        const uint64_t place = (number - 1) % r->delay;
+        m.gain = 1 / (float)r->delay;
+        m.keep = place == 0 ? mu : 1;
+        m.ahead = place == r->delay - 1 ? mu : 0;
+    }
+    return m;
+}
+
+float pl_outer_codec_gain(enum pl_codec codec)
+{
+    /* Of a top-k whose residual fades by 0.95 a round, 0.59 to 0.80 of what learners did arrives (docs/merge.md). */
+    return pl_codec_is_topk((uint32_t)codec) ? 1.4f : 1;
+}
 
 static void task(void *user, uint32_t number, uint32_t thread)
 {
     (void)thread;
     const struct job *j = user;
     size_t at = (size_t)number * TASK, len = j->n - at < TASK ? j->n - at : TASK;
-    pl_merge_kernels()->outer(j->rule, j->delta + at, len, j->momentum + at, j->theta + at);
+    pl_merge_kernels()->outer(j->move, j->delta + at, len, j->momentum + at, j->theta + at);
 }
 
-void pl_outer_step(const struct pl_outer_rule *rule, const float *delta, size_t n, float *momentum,
+void pl_outer_step(const struct pl_outer_move *move, const float *delta, size_t n, float *momentum,
                    float *theta)
 {
-    pl_merge_kernels()->outer(rule, delta, n, momentum, theta);
+    pl_merge_kernels()->outer(move, delta, n, momentum, theta);
 }
 
-void pl_outer_step_by(struct pl_pool *pool, const struct pl_outer_rule *rule, const float *delta, size_t n,
+void pl_outer_step_by(struct pl_pool *pool, const struct pl_outer_move *move, const float *delta, size_t n,
                       float *momentum, float *theta)
 {
     if (pool == NULL || n <= TASK) {
-        pl_outer_step(rule, delta, n, momentum, theta);
+        pl_outer_step(move, delta, n, momentum, theta);
         return;
     }
-    struct job j = {rule, delta, n, momentum, theta};
+    struct job j = {move, delta, n, momentum, theta};
     size_t tasks = (n + TASK - 1) / TASK;
     pl_assert(tasks <= UINT32_MAX);
     pl_pool_run(pool, (uint32_t)tasks, task, &j);

@@ -1,29 +1,68 @@
-/* optim/outer.h - the outer optimizer: SGD with Nesterov momentum, in fp32 (arXiv 2604.21428, algorithm 2).
+/* optim/outer.h - the outer optimizer: what a merged outer gradient does to the model, in fp32.
  *
- *   momentum <- mu * momentum + delta;   theta <- theta - lr * (delta + mu * momentum)
+ *   momentum <- keep * momentum + gain * delta;   theta <- theta - lr * (delta + ahead * momentum)
  *
  * Each product and sum is rounded to float, in the order written; elements are independent, so that every machine and
- * number of threads gives the same bits. mu = 0 is plain SGD. One pass: reads delta, momentum and theta, writes the
- * last two, 20 bytes a value.
+ * number of threads gives the same bits. One pass: reads delta, momentum and theta, writes the last two, 20 bytes a value.
+ * The four numbers of an outer step follow from the rule, the step's number and the place in the run alone:
+ *
+ *   nesterov   keep = ahead = mu, gain = 1 (arXiv 2604.21428, algorithm 2)
+ *   plain      ahead = 0: the momentum is kept up and not used
+ *   delayed    Delayed Nesterov (arXiv 2401.09135): delta at once, momentum at every N-th step from the mean of the N
+ *              deltas since. The sum that becomes the mean grows inside the momentum: gain = 1 / N, keep = mu at the
+ *              first of N steps and 1 at the others, ahead = mu at the last and 0 at the others. N = 1 is nesterov.
+ *
+ * mu rises in a straight line over the first `warmup` steps of a fragment, and lr falls in one over the last `decay` of
+ * the run's tokens. What an encoding takes from the length of contributions can be given back (pl_outer_codec_gain).
  */
 #ifndef PL_OPTIM_OUTER_H
 #define PL_OPTIM_OUTER_H
 
 #include "base/pool.h"
+#include "base/status.h"
+#include "codec/codec.h"
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+enum pl_outer_kind { PL_OUTER_NESTEROV, PL_OUTER_PLAIN, PL_OUTER_DELAYED };
 
 struct pl_outer_rule {
     float lr;
     float mu;
+    enum pl_outer_kind kind;
+    uint32_t delay;  /* N of DELAYED; at least 1 there */
+    uint32_t warmup; /* outer steps until mu is reached; 0: at once */
+    float decay;     /* the share of the run, at its end, in which lr falls; 0: it does not */
+    float floor;     /* lr at the very end, as a share of lr; 0 to 1 */
 };
 
+/* One outer step. */
+struct pl_outer_move {
+    float lr, keep, gain, ahead;
+};
+
+/* Step `number` of a fragment (1 is the first; the version it makes) when `progress` of the run's tokens are done, 0 to
+ * 1; more counts as 1. */
+struct pl_outer_move pl_outer_at(const struct pl_outer_rule *rule, uint64_t number, double progress);
+
+/* OK, or INVALID with a sentence that names the field and its range. */
+enum pelago_status pl_outer_check(const struct pl_outer_rule *rule, struct pl_error *err);
+
+const char *pl_outer_name(enum pl_outer_kind kind); /* nesterov, plain, delayed */
+bool pl_outer_of_name(const char *name, enum pl_outer_kind *kind);
+
+/* What lr is to be multiplied with so that what learners did arrives as in fp32, with the error feedback that goes with the
+ * encoding. 1 where nothing is lost for good, however few the bits: test_optim_outer.c measures it. docs/merge.md. */
+float pl_outer_codec_gain(enum pl_codec codec);
+
 /* delta is the merged outer gradient (anchor - theta: downhill is minus); the three arrays do not overlap. */
-void pl_outer_step(const struct pl_outer_rule *rule, const float *delta, size_t n, float *momentum,
+void pl_outer_step(const struct pl_outer_move *move, const float *delta, size_t n, float *momentum,
                    float *theta);
 
 /* The same by the threads of a pool; NULL: the calling thread alone. */
-void pl_outer_step_by(struct pl_pool *pool, const struct pl_outer_rule *rule, const float *delta, size_t n,
+void pl_outer_step_by(struct pl_pool *pool, const struct pl_outer_move *move, const float *delta, size_t n,
                       float *momentum, float *theta);
 
 #endif

@@ -50,7 +50,11 @@ bool pl_snode_init(struct pl_world *w, uint32_t shard)
     s->conns = pl_world_zero(w, s->options.conns_max, sizeof *s->conns);
     s->scratch = pl_world_zero(w, (size_t)learners * w->toy->largest, sizeof(float));
     s->parts = pl_world_zero(w, learners, sizeof *s->parts);
-    s->merging = pl_world_zero(w, pl_merge_scratch(learners), sizeof *s->merging);
+    enum pl_merge_mode mode = pl_rule_mode(&w->toy->merge, PL_MERGE_RDA);
+    s->merging = pl_world_zero(w, pl_merge_scratch_of(mode, learners, NULL), sizeof *s->merging);
+    s->weights = pl_world_zero(w, learners, sizeof *s->weights);
+    s->reach = pl_world_zero(w, learners, sizeof *s->reach);
+    s->counts = pl_world_zero(w, 2 * (size_t)learners, sizeof *s->counts);
     if (w->status != PELAGO_OK || !init_fragments(w, s))
         return false;
     s->pushes = pl_world_zero(w, (size_t)learners * s->fragment_count, sizeof *s->pushes);

@@ -41,6 +41,8 @@ struct pl_staged {
     bool active, good;
     uint64_t round, digest;
     uint64_t tokens;
+    uint64_t clock_tokens; /* of the run, when the merge began */
+    double effective;      /* number of contributions (optim/rule.h) */
     float *theta, *momentum, *broadcast, *delta;
     uint8_t *update;
 };
@@ -54,6 +56,7 @@ struct pl_shard_fragment {
     uint32_t number, count;
     uint64_t version;
     float *theta, *momentum, *broadcast;
+    struct pl_rule_past past;
     struct pl_staged staged;
     struct pl_ring_slot ring[PL_RING_MAX];
 };
@@ -83,6 +86,8 @@ struct pl_snode {
     float *scratch;             /* [learners_max][largest] decoded pushes */
     struct pl_contribution *parts;
     double *merging; /* scratch of pl_merge */
+    double *weights, *reach;
+    uint64_t *counts; /* [2][learners_max] tokens and steps of the contributions at hand */
 };
 
 bool pl_snode_init(struct pl_world *w, uint32_t shard);
@@ -102,6 +107,8 @@ void pl_snode_pump(struct pl_world *w, uint32_t conn);
 struct pl_shard_fragment *pl_snode_fragment(struct pl_snode *s, uint32_t number);
 void pl_snode_reset_values(struct pl_world *w,
                            struct pl_snode *s); /* version 0; memory of a dead process freed */
+/* The outer step that makes this version when the run's clock stands there. */
+struct pl_outer_move pl_snode_outer(const struct pl_toy *t, uint64_t version, uint64_t clock_tokens);
 void pl_snode_keep(struct pl_world *w, struct pl_snode *s, const struct pl_sync_effect *fx);
 void pl_snode_verify(struct pl_world *w, struct pl_snode *s, const struct pl_sync_effect *fx);
 void pl_snode_discard(struct pl_world *w, struct pl_snode *s, uint32_t learner, uint32_t fragment);

@@ -54,6 +54,7 @@ void pl_snode_reset_values(struct pl_world *w, struct pl_snode *s)
         struct pl_shard_fragment *f = &s->fragments[i];
         const float *origin = w->toy->origin + w->toy->fragment[f->number].first;
         f->version = 0;
+        f->past = (struct pl_rule_past){.rounds = 0};
         memcpy(f->theta, origin, f->count * sizeof(float));
         memcpy(f->broadcast, origin, f->count * sizeof(float));
         memset(f->momentum, 0, f->count * sizeof(float));
@@ -124,13 +125,19 @@ void pl_snode_discard(struct pl_world *w, struct pl_snode *s, uint32_t learner, 
     free_push(w, push_of(s, learner, fragment));
 }
 
+struct pl_outer_move pl_snode_outer(const struct pl_toy *t, uint64_t version, uint64_t clock_tokens)
+{
+    return pl_outer_at(&t->outer, version, (double)clock_tokens / (double)t->manifest.token_budget);
+}
+
 /* The outer step on copies, and the update that brings a learner from the old broadcast value to the new one. */
 static bool stage(const struct pl_toy *t, struct pl_shard_fragment *f)
 {
     struct pl_staged *g = &f->staged;
+    const struct pl_outer_move move = pl_snode_outer(t, f->version + 1, g->clock_tokens);
     memcpy(g->theta, f->theta, f->count * sizeof(float));
     memcpy(g->momentum, f->momentum, f->count * sizeof(float));
-    pl_outer_step(&t->outer, g->delta, f->count, g->momentum, g->theta);
+    pl_outer_step(&move, g->delta, f->count, g->momentum, g->theta);
     for (uint32_t i = 0; i < f->count; i++)
         g->broadcast[i] = g->theta[i] - f->broadcast[i];
     if (!pl_all_finite(g->theta, f->count) || !pl_sim_encode(g->broadcast, f->count, g->update) ||
@@ -146,15 +153,26 @@ static void merge_slices(struct pl_world *w, struct pl_snode *s, struct pl_shard
 {
     const struct pl_toy *t = w->toy;
     const struct pl_toy_fragment *tf = &t->fragment[f->number];
-    const struct pl_merge_work work = {.scratch = s->merging};
+    uint64_t *tokens = s->counts, *steps = s->counts + count;
+    for (uint32_t i = 0; i < count; i++) {
+        tokens[i] = s->parts[i].tokens;
+        steps[i] = s->parts[i].steps;
+    }
+    pl_rule_weigh(&t->merge, tokens, steps, count, s->merging, s->weights, s->reach);
+    f->staged.effective = pl_rule_effective(s->weights, count);
+    const struct pl_merge_work work = {.scratch = s->merging,
+                                       .weights = s->weights,
+                                       .reach = t->merge.guard ? s->reach : NULL,
+                                       .length = pl_rule_length(&t->merge, &f->past, f->staged.effective),
+                                       .trim = (double)t->merge.trim};
     uint32_t at = 0;
     for (uint32_t k = 0; k < tf->slice_count; k++) {
         const struct pl_slice *slice = &t->slices[tf->slice_first + k];
         uint32_t n = (uint32_t)(slice->row_count * t->tensors[slice->tensor].cols);
         for (uint32_t i = 0; i < count; i++)
             s->parts[i].delta = s->scratch + (size_t)i * t->largest + at;
-        pl_merge((enum pl_merge_mode)t->tensors[slice->tensor].merge, s->parts, count, n, &work,
-                 f->staged.delta + at);
+        enum pl_merge_mode mode = (enum pl_merge_mode)t->tensors[slice->tensor].merge;
+        pl_merge(pl_rule_mode(&t->merge, mode), s->parts, count, n, &work, f->staged.delta + at);
         at += n;
     }
 }
@@ -183,6 +201,9 @@ void pl_snode_merge(struct pl_world *w, struct pl_snode *s, const struct pl_sync
     g->active = true;
     g->round = fx->u.merge.round;
     g->tokens = 0;
+    struct pl_sync_view view;
+    pl_syncer_view(s->core, &view);
+    g->clock_tokens = view.seen_tokens;
     if (g->update == NULL)
         g->update = pl_world_zero(w, 1, update_bytes(f));
     if (g->update == NULL)
@@ -223,6 +244,7 @@ void pl_snode_publish(struct pl_world *w, struct pl_snode *s, const struct pl_sy
     swap(&f->momentum, &g->momentum);
     swap(&f->broadcast, &g->broadcast);
     f->version++;
+    pl_rule_remember(&f->past, g->effective);
     pl_snode_set_ring(w, f, f->version, g->update);
     g->update = NULL;
     g->active = false;

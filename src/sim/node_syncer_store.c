@@ -1,7 +1,7 @@
 /* sim/node_syncer_store.c - a shard's journal: records with their tensors, snapshots, recovery. See node_syncer.h.
  *
  *   record    u32 length of the core's part, the core's part (core/record.h);
- *             ROUND: merged outer gradient (fp32), encoded update
+ *             ROUND: u64 token clock when the merge began, f64 effective number of contributions, merged outer gradient (fp32), encoded update
  *   snapshot  section 1: the core's state; section 2: per fragment theta, momentum, broadcast (fp32);
  *             section 3: the update ring, per entry u32 fragment, u64 version, encoded update
  */
@@ -55,7 +55,7 @@ bool pl_snode_vault_init(struct pl_world *w, struct pl_snode *s)
     v->w = w;
     v->s = s;
     v->record_bytes = pl_record_bytes_max(s->options.learners_max);
-    v->options.record_bytes_max = 4 + v->record_bytes + 4 * largest + pl_sim_encoded_bytes(largest);
+    v->options.record_bytes_max = 20 + v->record_bytes + 4 * largest + pl_sim_encoded_bytes(largest);
     v->options.snapshot_after_bytes = pl_max64(2 * model, JOURNAL_BYTES_MIN);
     v->options.segment_bytes = v->options.snapshot_after_bytes / 2;
     v->options.scratch_bytes = pl_store_scratch_bytes(v->options.record_bytes_max);
@@ -92,11 +92,17 @@ static uint64_t append(struct pl_world *w, struct pl_snode *s, const struct pl_r
     uint64_t seq = 0;
     size_t len = pl_record_encode(r, v->record, v->record_bytes);
     pl_put_le(head, len, 4);
-    struct pl_bytes parts[4] = {{head, sizeof head}, {v->record, len}};
+    uint8_t note[16];
+    struct pl_bytes parts[5] = {{head, sizeof head}, {v->record, len}};
     size_t count = 2;
     if (r->type == PL_RECORD_ROUND) {
         const struct pl_shard_fragment *f = pl_snode_fragment(s, r->fragment);
         pl_assert(f->staged.active && f->staged.round == r->round && f->staged.digest == r->digest);
+        uint64_t bits;
+        memcpy(&bits, &f->staged.effective, sizeof bits);
+        pl_put_le(note, f->staged.clock_tokens, 8);
+        pl_put_le(note + 8, bits, 8);
+        parts[count++] = (struct pl_bytes){note, sizeof note};
         pl_sim_put_floats(v->floats, f->staged.delta, f->count);
         parts[count++] = (struct pl_bytes){v->floats, (size_t)f->count * 4};
         parts[count++] = (struct pl_bytes){f->staged.update, update_bytes(f)};
@@ -279,6 +285,9 @@ static enum pelago_status finish_load(struct pl_vault *v)
 static enum pelago_status replay_round(struct pl_vault *v, const struct pl_record *r, struct pl_reader *rest)
 {
     struct pl_shard_fragment *f = pl_snode_fragment(v->s, r->fragment);
+    uint64_t clock_tokens = pl_read_u64(rest), bits = pl_read_u64(rest);
+    double effective;
+    memcpy(&effective, &bits, sizeof effective);
     const uint8_t *delta = pl_read_bytes(rest, (size_t)f->count * 4);
     const uint8_t *update = pl_read_bytes(rest, update_bytes(f));
     if (delta == NULL || update == NULL || pl_reader_left(rest) != 0)
@@ -287,12 +296,14 @@ static enum pelago_status replay_round(struct pl_vault *v, const struct pl_recor
         return PELAGO_OK; /* written twice: its first sync failed and yet reached the disk */
     float *scratch = f->staged.delta;
     pl_sim_get_floats(scratch, delta, f->count);
-    pl_outer_step(&v->w->toy->outer, scratch, f->count, f->momentum, f->theta);
+    const struct pl_outer_move move = pl_snode_outer(v->w->toy, r->version, clock_tokens);
+    pl_outer_step(&move, scratch, f->count, f->momentum, f->theta);
     if (!pl_sim_decode(update, update_bytes(f), scratch, f->count))
         return PELAGO_CORRUPT;
     for (uint32_t i = 0; i < f->count; i++)
         f->broadcast[i] = f->broadcast[i] + scratch[i];
     f->version = r->version;
+    pl_rule_remember(&f->past, effective);
     if (pl_sim_digest(f->broadcast, f->count) != r->digest)
         return PELAGO_CORRUPT;
     return keep_update(v, f, r->version, update);

@@ -148,7 +148,8 @@ static void make_objective(struct pl_world *w, struct pl_toy *t)
     t->rate = rate > 0.1 ? 0.1f : (float)rate;
     t->noise = 0.1f;
     /* lr / (1 - mu) = 1: what is merged arrives in full in the end, so that merging more rarely loses nothing. */
-    t->outer = (struct pl_outer_rule){0.9f, 0.1f};
+    t->outer = (struct pl_outer_rule){.lr = 0.9f, .mu = 0.1f};
+    t->merge = (struct pl_merge_rule){.kind = PL_RULE_RDA, .trim = 0.25f, .guard = true};
     t->loss_floor = loss / 100;
 }
 

@@ -13,6 +13,7 @@
 #include "base/prng.h"
 #include "core/plan.h"
 #include "optim/outer.h"
+#include "optim/rule.h"
 #include "sim/world.h"
 
 struct pl_toy_fragment {
@@ -36,6 +37,7 @@ struct pl_toy {
     float *curve; /* h */
     float rate;   /* inner learning rate at its highest */
     float noise;
+    struct pl_merge_rule merge;
     struct pl_outer_rule outer;
     double loss_floor; /* added to every loss, so that a ratio near the optimum means something */
 };

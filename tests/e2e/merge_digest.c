@@ -21,6 +21,8 @@ enum { N_MAX = 100003, M = 9, SEED = 20 };
 static const size_t sizes[] = {1, 255, 256, 257, 5000, 32768, N_MAX};
 enum { SIZES = sizeof sizes / sizeof sizes[0], KINDS = 4 };
 
+static const char *const modes[] = {"rda", "mean", "trimmed", "clipped", "norm_median"};
+
 static float values[M][N_MAX], out[N_MAX], momentum[N_MAX], theta[N_MAX];
 static uint8_t bytes[M][4 * N_MAX];
 static double *scratch;
@@ -94,12 +96,12 @@ static void make_part(struct pl_prng *r, enum pl_codec codec, unsigned m, size_t
 /* All contributions in one codec, or, for NULL, in all codecs in turn; then the outer step. */
 static void digest_merge(const enum pl_codec *codec, enum pl_merge_mode mode, struct pl_pool *pool)
 {
-    const struct pl_merge_work work = {scratch, pool};
-    const struct pl_outer_rule rule = {0.7f, 0.9f};
+    const struct pl_merge_work work = {.scratch = scratch, .pool = pool, .trim = 0.25};
+    const struct pl_outer_move rule = {0.7f, 0.9f, 1.0f, 0.9f};
     struct pl_encoded_part parts[M];
     struct pl_prng r;
     uint64_t digest = 0;
-    pl_prng_seed(&r, SEED, 100 + (codec != NULL ? *codec : 0) * 2 + mode);
+    pl_prng_seed(&r, SEED, 100 + (codec != NULL ? *codec : 0) * 8 + mode);
     for (unsigned kind = 0; kind < KINDS; kind++)
         for (unsigned s = 0; s < SIZES; s++) {
             size_t n = sizes[s];
@@ -113,7 +115,7 @@ static void digest_merge(const enum pl_codec *codec, enum pl_merge_mode mode, st
             digest = pl_hash64(momentum, n * sizeof(float), digest);
             digest = pl_hash64(theta, n * sizeof(float), digest);
         }
-    printf("%s of %s %016" PRIx64 "\n", mode == PL_MERGE_RDA ? "rda" : "mean",
+    printf("%s of %s %016" PRIx64 "\n", modes[mode],
            codec != NULL ? pl_codec_name((uint32_t)*codec) : "all codecs", digest);
 }
 
@@ -121,17 +123,18 @@ int main(void)
 {
     struct pl_alloc alloc = pl_alloc_system();
     struct pl_pool *pool = pl_pool_new(&alloc, 2);
-    scratch = pl_alloc_zero(&alloc, pl_merge_scratch(M), sizeof *scratch);
+    const size_t doubles = pl_merge_scratch_of(PL_MERGE_TRIMMED, M, pool);
+    scratch = pl_alloc_zero(&alloc, doubles, sizeof *scratch);
     must(pool != NULL && scratch != NULL, "there is no memory");
     for (enum pl_codec c = PL_CODEC_FP32; c <= PL_CODEC_LAST; c++)
         digest_codec(c);
-    for (enum pl_merge_mode mode = PL_MERGE_RDA; mode <= PL_MERGE_MEAN; mode++) {
+    for (enum pl_merge_mode mode = PL_MERGE_RDA; mode <= PL_MERGE_MEDIAN; mode++) {
         for (enum pl_codec c = PL_CODEC_FP32; c <= PL_CODEC_LAST; c++)
             digest_merge(&c, mode, pool);
         digest_merge(NULL, mode, pool);
     }
     printf("norm %a finite %d\n", pl_norm(theta, N_MAX), pl_all_finite(theta, N_MAX));
-    pl_alloc_free(&alloc, scratch, pl_merge_scratch(M) * sizeof *scratch);
+    pl_alloc_free(&alloc, scratch, doubles * sizeof *scratch);
     pl_pool_free(pool);
     return 0;
 }

@@ -210,6 +210,52 @@ static void test_token_clock_and_rate(void **state)
     assert_int_equal(v.clock_tokens, before + 60);
 }
 
+static void doubt(uint64_t identity, bool doubted)
+{
+    rig_step(&rig, &(struct pl_sync_event){.kind = PL_SYNC_EV_DOUBT,
+                                           .now_ns = rig.now_ns,
+                                           .u.doubt = {.identity = identity, .doubted = doubted}});
+}
+
+/* What a doubted learner claims drives neither clock. The token clock does not go back: it waits for the others. */
+static void test_a_doubted_learner_drives_no_clock(void **state)
+{
+    (void)state;
+    struct rig_options o = options(1, 4);
+    struct pl_sync_view v;
+    rig_init(&rig, &o);
+    rig_up_many(&rig, 2);
+    for (int i = 0; i < 10; i++)
+        rig_tick(&rig, false);
+    pl_syncer_view(rig.s, &v);
+    const uint64_t before = v.clock_tokens;
+    rig_report(&rig, 1, 30);
+    pl_syncer_view(rig.s, &v);
+    assert_int_equal(v.clock_tokens, before + 300);
+    doubt(rig.peers[1].identity, true);
+    doubt(rig.peers[1].identity, true); /* twice is once */
+    doubt(999999, true);                /* nobody */
+    pl_syncer_check(rig.s);
+    pl_syncer_view(rig.s, &v);
+    assert_int_equal(v.clock_tokens, before + 300);
+    const uint64_t tick = tick_now();
+    for (int i = 0; i < 20; i++) { /* alone its reports make no tick, and no tokens */
+        rig_report(&rig, 0, 0);    /* it is alive */
+        rig_report(&rig, 1, 1);
+        rig_advance(&rig, 100 * PL_MS);
+    }
+    assert_int_equal(tick_now(), tick);
+    pl_syncer_view(rig.s, &v);
+    assert_int_equal(v.clock_tokens, before + 300);
+    rig_report(&rig, 0, 45); /* before + 300 are the other's own tokens plus 400 */
+    pl_syncer_view(rig.s, &v);
+    assert_int_equal(v.clock_tokens, pl_max64(before + 300, before / 2 + 450));
+    doubt(rig.peers[1].identity, false);
+    pl_syncer_check(rig.s);
+    pl_syncer_view(rig.s, &v);
+    assert_int_equal(v.clock_tokens, before + 450 + 300 + 200);
+}
+
 /* ---- the K-th smallest ---- */
 
 static uint64_t values[RIG_PEERS];
@@ -437,6 +483,7 @@ int main(void)
         rig_unit_test(test_a_lost_reporter_does_not_count),
         rig_unit_test(test_step_times_are_measured_here),
         rig_unit_test(test_token_clock_and_rate),
+        rig_unit_test(test_a_doubted_learner_drives_no_clock),
         rig_unit_test(test_kth_smallest),
         rig_unit_test(test_a_slow_link_is_asked_earlier),
         rig_unit_test(test_strides),

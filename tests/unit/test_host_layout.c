@@ -85,7 +85,7 @@ static void settings_that_cannot_be_are_refused_by_name(void **state)
     assert_int_equal(pl_settings_print(&s, &text), PELAGO_OK);
     assert_int_equal(pl_buf_append(&text, "", 1), PELAGO_OK);
     const char *t = (const char *)text.data;
-    refused(t, "\"pelago_settings\": 1", "\"pelago_settings\": 2", "same version");
+    refused(t, "\"pelago_settings\": 2", "\"pelago_settings\": 3", "same version");
     refused(t, "\"decoupled\"", "\"coupled\"", "algorithm");
     refused(t, "\"period\": 24", "\"period\": 0", "period");
     refused(t, "\"fragments\": 24", "\"fragments\": 25", "fragments");
@@ -94,6 +94,9 @@ static void settings_that_cannot_be_are_refused_by_name(void **state)
     refused(t, "\"feedback_decay\": 1.0", "\"feedback_decay\": 1.5", "feedback_decay");
     refused(t, "\"selective\": 0.0", "\"selective\": 1.0", "selective");
     refused(t, "\"outer_momentum\": 0.5", "\"outer_momentum\": 1.0", "outer momentum");
+    refused(t, "\"merge\": \"rda\"", "\"merge\": \"krum\"", "sync.merge");
+    refused(t, "\"outer\": \"nesterov\"", "\"outer\": \"adam\"", "sync.outer");
+    refused(t, "\"merge_trim\": 0.25", "\"merge_trim\": 0.75", "merge_trim");
     refused(t, "\"up\": \"int4\"", "\"up\": \"int5\"", "sync.up");
     refused(t, "\"layers\": 4", "\"layers\": 100000", "layers");
     refused(t, "{", "", "settings.json");

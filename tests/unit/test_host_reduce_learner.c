@@ -133,11 +133,13 @@ static void plain_diloco(struct plain *p)
             (void)plain_step(p, i, s);
         if ((s + 1) % p->r->plan.period != 0 && s + 1 < p->r->plan.steps)
             continue;
+        const struct pl_outer_move move = pl_outer_at(&p->r->settings.outer, s / p->r->plan.period + 1,
+                                                      (double)(s + 1) / (double)p->r->plan.steps);
         for (uint64_t i = 0; i < floats; i++) {
             float delta = ((anchor[i] - p->trainer[0]->model->params[i]) +
                            (anchor[i] - p->trainer[1]->model->params[i])) /
                           2;
-            pl_outer_step(&p->r->settings.outer, &delta, 1, &momentum[i], &anchor[i]);
+            pl_outer_step(&move, &delta, 1, &momentum[i], &anchor[i]);
         }
         for (uint32_t i = 0; i < LEARNERS; i++) {
             memcpy(p->trainer[i]->model->params, anchor, floats * sizeof *anchor);

@@ -15,7 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { N_MAX = 3 * 32768 + 777, M_MAX = 19, SCRATCH = 66 * M_MAX };
+enum { N_MAX = 3 * 32768 + 777, M_MAX = 19, THREADS_MAX = 5, SCRATCH = (1 + 130 * THREADS_MAX) * M_MAX };
 
 static const size_t sizes[] = {0,     1,     2,     15,    16,    17,    255,
                                256,   257,   511,   513,   1000,  4096,  9000,
@@ -73,7 +73,7 @@ static void draw_parts(struct pl_prng *r, unsigned mix, size_t n, struct pl_cont
 static void test_encoded_is_decoded(void **state)
 {
     (void)state;
-    const struct pl_merge_work work = {.scratch = scratch};
+    const struct pl_merge_work work = {.scratch = scratch, .trim = 0.2};
     struct pl_contribution c[M_MAX];
     struct pl_encoded_part p[M_MAX];
     struct pl_prng r;
@@ -82,7 +82,7 @@ static void test_encoded_is_decoded(void **state)
         for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
             size_t n = sizes[s];
             draw_parts(&r, mix, n, c, p);
-            for (enum pl_merge_mode mode = PL_MERGE_RDA; mode <= PL_MERGE_MEAN; mode++) {
+            for (enum pl_merge_mode mode = PL_MERGE_RDA; mode <= PL_MERGE_MEDIAN; mode++) {
                 uint32_t count = counts[pl_prng_below(&r, sizeof counts / sizeof counts[0])];
                 got[n] = 12345.0f;
                 pl_merge(mode, c, count, n, &work, want);
@@ -102,11 +102,13 @@ static void test_threads(void **state)
     struct pl_prng r;
     pl_prng_seed(&r, test_seed(), 2);
     draw_parts(&r, MIXES - 1, N_MAX, c, p);
-    for (uint32_t threads = 1; threads <= 5; threads++) {
+    for (uint32_t threads = 1; threads <= THREADS_MAX; threads++) {
         struct pl_pool *pool = pl_pool_new(&alloc, threads);
         assert_non_null(pool);
-        const struct pl_merge_work alone = {scratch, NULL}, together = {scratch, pool};
-        for (enum pl_merge_mode mode = PL_MERGE_RDA; mode <= PL_MERGE_MEAN; mode++) {
+        const struct pl_merge_work alone = {.scratch = scratch, .trim = 0.2},
+                                   together = {.scratch = scratch, .pool = pool, .trim = 0.2};
+        assert_true(pl_merge_scratch_of(PL_MERGE_TRIMMED, M_MAX, pool) <= SCRATCH);
+        for (enum pl_merge_mode mode = PL_MERGE_RDA; mode <= PL_MERGE_MEDIAN; mode++) {
             pl_merge(mode, c, M_MAX, N_MAX, &alone, want);
             pl_merge(mode, c, M_MAX, N_MAX, &together, got);
             assert_memory_equal(got, want, sizeof want);
@@ -122,7 +124,7 @@ static void test_outer_threads(void **state)
     (void)state;
     struct pl_alloc alloc = pl_alloc_system();
     struct pl_pool *pool = pl_pool_new(&alloc, 3);
-    const struct pl_outer_rule rule = {0.7f, 0.9f};
+    const struct pl_outer_move rule = {0.7f, 0.9f, 1.0f, 0.9f};
     struct pl_prng r;
     pl_prng_seed(&r, test_seed(), 3);
     assert_non_null(pool);
@@ -202,7 +204,7 @@ static void compare_blend(const struct pl_merge_kernels *k, const struct pl_cont
 
 static void compare_rest(const struct pl_merge_kernels *k, size_t n)
 {
-    const struct pl_outer_rule rule = {0.7f, 0.9f};
+    const struct pl_outer_move rule = {0.7f, 0.9f, 1.0f, 0.9f};
     memcpy(want, decoded[0], n * sizeof(float));
     memcpy(got, decoded[0], n * sizeof(float));
     pl_merge_portable.scale(1.0 / 3, n, want);
@@ -261,7 +263,9 @@ static void test_scratch(void **state)
 {
     (void)state;
     assert_int_equal(pl_merge_scratch(0), 0);
-    assert_int_equal(pl_merge_scratch(M_MAX), SCRATCH);
+    assert_int_equal(pl_merge_scratch(M_MAX), 66 * M_MAX);
+    assert_int_equal(pl_merge_scratch_of(PL_MERGE_MEAN, M_MAX, NULL), 66 * M_MAX);
+    assert_int_equal(pl_merge_scratch_of(PL_MERGE_TRIMMED, M_MAX, NULL), 131 * M_MAX);
 }
 
 int main(void)

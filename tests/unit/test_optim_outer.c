@@ -10,11 +10,14 @@
 #include "optim/outer.h"
 #include "seed.h"
 
+#include <math.h>
+#include <string.h>
+
 /* All values are small binary fractions, so every figure below is exact. */
 static void test_two_steps_by_hand(void **state)
 {
     (void)state;
-    const struct pl_outer_rule rule = {.lr = 0.5f, .mu = 0.5f};
+    const struct pl_outer_move rule = {.lr = 0.5f, .keep = 0.5f, .gain = 1, .ahead = 0.5f};
     float delta[2] = {1, -2}, momentum[2] = {0, 4}, theta[2] = {10, 10};
     pl_outer_step(&rule, delta, 2, momentum, theta);
     /* momentum 0.5 * 0 + 1 = 1; theta 10 - 0.5 * (1 + 0.5 * 1) = 9.25 */
@@ -33,7 +36,7 @@ static void test_no_momentum_is_plain_sgd(void **state)
     (void)state;
     enum { N = 1000 };
     static float delta[N], momentum[N], theta[N], want[N];
-    const struct pl_outer_rule rule = {.lr = 0.7f, .mu = 0};
+    const struct pl_outer_move rule = {.lr = 0.7f, .keep = 0, .gain = 1, .ahead = 0};
     struct pl_prng r;
     pl_prng_seed(&r, test_seed(), 0);
     for (size_t i = 0; i < N; i++) {
@@ -51,7 +54,7 @@ static void test_learning_rate_one_takes_the_mean(void **state)
 {
     (void)state;
     /* lr 1, mu 0: theta becomes anchor - (anchor - learner) = the learner's value. */
-    const struct pl_outer_rule rule = {.lr = 1, .mu = 0};
+    const struct pl_outer_move rule = {.lr = 1, .keep = 0, .gain = 1, .ahead = 0};
     float anchor = 3, learner = 2.5f, momentum = 0;
     float delta = anchor - learner;
     pl_outer_step(&rule, &delta, 1, &momentum, &anchor);
@@ -61,7 +64,7 @@ static void test_learning_rate_one_takes_the_mean(void **state)
 static void test_empty(void **state)
 {
     (void)state;
-    const struct pl_outer_rule rule = {.lr = 1, .mu = 0.5f};
+    const struct pl_outer_move rule = {.lr = 1, .keep = 0.5f, .gain = 1, .ahead = 0.5f};
     float momentum = 1, theta = 2, delta = 3;
     pl_outer_step(&rule, &delta, 0, &momentum, &theta);
     assert_true(momentum == 1 && theta == 2);
@@ -75,7 +78,7 @@ static void test_golden_hash(void **state)
     (void)state;
     enum { N = 10007 };
     static float delta[N], momentum[N], theta[N];
-    const struct pl_outer_rule rule = {.lr = 0.7f, .mu = 0.9f};
+    const struct pl_outer_move rule = {.lr = 0.7f, .keep = 0.9f, .gain = 1, .ahead = 0.9f};
     struct pl_prng r;
     pl_prng_seed(&r, 7, 8);
     for (int step = 0; step < 10; step++) {
@@ -88,6 +91,138 @@ static void test_golden_hash(void **state)
     assert_true(got == golden);
 }
 
+static void assert_move(struct pl_outer_move m, float lr, float keep, float gain, float ahead)
+{
+    assert_true(m.lr == lr && m.keep == keep && m.gain == gain && m.ahead == ahead);
+}
+
+static void test_kinds(void **state)
+{
+    (void)state;
+    struct pl_outer_rule rule = {.lr = 0.5f, .mu = 0.25f, .kind = PL_OUTER_NESTEROV};
+    assert_move(pl_outer_at(&rule, 1, 0), 0.5f, 0.25f, 1, 0.25f);
+    assert_move(pl_outer_at(&rule, 1000, 2), 0.5f, 0.25f, 1, 0.25f);
+    rule.kind = PL_OUTER_PLAIN;
+    assert_move(pl_outer_at(&rule, 3, 0), 0.5f, 0.25f, 1, 0);
+    rule.kind = PL_OUTER_DELAYED;
+    rule.delay = 4;
+    assert_move(pl_outer_at(&rule, 1, 0), 0.5f, 0.25f, 0.25f, 0);
+    assert_move(pl_outer_at(&rule, 2, 0), 0.5f, 1, 0.25f, 0);
+    assert_move(pl_outer_at(&rule, 4, 0), 0.5f, 1, 0.25f, 0.25f);
+    assert_move(pl_outer_at(&rule, 5, 0), 0.5f, 0.25f, 0.25f, 0);
+    rule.delay = 1; /* is nesterov */
+    assert_move(pl_outer_at(&rule, 7, 0), 0.5f, 0.25f, 1, 0.25f);
+}
+
+static void test_warmup_and_decay(void **state)
+{
+    (void)state;
+    const struct pl_outer_rule rule = {.lr = 0.5f, .mu = 0.5f, .warmup = 3, .decay = 0.25f, .floor = 0.5f};
+    const float mu[] = {0.125f, 0.25f, 0.375f, 0.5f, 0.5f};
+    for (uint64_t v = 1; v <= 5; v++)
+        assert_move(pl_outer_at(&rule, v, 0.75), 0.5f, mu[v - 1], 1, mu[v - 1]);
+    assert_true(pl_outer_at(&rule, 9, 0.875).lr == 0.375f);
+    assert_true(pl_outer_at(&rule, 9, 1).lr == 0.25f);
+    assert_true(pl_outer_at(&rule, 9, 1.5).lr == 0.25f);
+}
+
+/* PAPER 11.3 by hand: theta -= lr g at every step; at every third also m = mu m + mean(g), theta -= lr mu m. */
+static void test_delayed_is_what_it_says(void **state)
+{
+    (void)state;
+    const struct pl_outer_rule rule = {.lr = 0.5f, .mu = 0.5f, .kind = PL_OUTER_DELAYED, .delay = 3};
+    float momentum = 0, theta = 10;
+    double m = 0, want = 10, sum = 0;
+    for (uint64_t v = 1; v <= 12; v++) {
+        float g = (float)(v % 5) - 1;
+        const struct pl_outer_move move = pl_outer_at(&rule, v, 0);
+        pl_outer_step(&move, &g, 1, &momentum, &theta);
+        sum += (double)g;
+        want -= 0.5 * (double)g;
+        if (v % 3 == 0) {
+            m = 0.5 * m + sum / 3;
+            want -= 0.5 * 0.5 * m;
+            sum = 0;
+        }
+        assert_true(fabs((double)theta - want) < 1e-5);
+    }
+    assert_true(fabs((double)momentum - m) < 1e-5);
+}
+
+/* The sum of a few numbers is nearly normal; divided by another such number it has heavy tails. */
+static float draw(struct pl_prng *r, bool heavy)
+{
+    float sum = 0, other = 0.1f;
+    for (int i = 0; i < 6; i++) {
+        sum += ((float)pl_prng_below(r, 1u << 24) - 8388608.0f) / 8388608.0f;
+        other += (float)pl_prng_below(r, 1u << 24) / 50331648.0f;
+    }
+    return heavy ? sum / (other * other) : sum;
+}
+
+/* With feedback that does not fade, what learners did arrives in full, however few the bits: no rate has to make up. */
+static void test_what_arrives_through_a_codec(void **state)
+{
+    (void)state;
+    enum { N = 2048, ROUNDS = 200 };
+    static float change[N], residual[N], got[N], base[N];
+    static double did[N], arrived[N];
+    static uint8_t bytes[4 * N];
+    struct pl_prng r;
+    pl_prng_seed(&r, test_seed(), 9);
+    for (enum pl_codec codec = PL_CODEC_FP32; codec <= PL_CODEC_INT2; codec++)
+        for (int heavy = 0; heavy < 2; heavy++) {
+            double both = 0, square = 0;
+            memset(residual, 0, sizeof residual);
+            memset(did, 0, sizeof did);
+            memset(arrived, 0, sizeof arrived);
+            for (size_t i = 0; i < N; i++)
+                base[i] = 0.3f * draw(&r, heavy != 0);
+            for (int t = 0; t < ROUNDS; t++) {
+                for (size_t i = 0; i < N; i++) {
+                    change[i] = base[i] + draw(&r, heavy != 0);
+                    did[i] += (double)change[i];
+                    residual[i] += change[i];
+                }
+                assert_true(pl_codec_encode_feedback(codec, residual, N, bytes));
+                pl_codec_decode(codec, bytes, N, got);
+                for (size_t i = 0; i < N; i++)
+                    arrived[i] += (double)got[i];
+            }
+            for (size_t i = 0; i < N; i++) {
+                both += did[i] * arrived[i];
+                square += did[i] * did[i];
+            }
+            print_message("# %s, %s tails: %.3f arrives\n", pl_codec_name((uint32_t)codec),
+                          heavy ? "heavy" : "light", both / square);
+            assert_true(fabs(both / square * (double)pl_outer_codec_gain(codec) - 1) < 0.12);
+        }
+}
+
+static void test_names_and_ranges(void **state)
+{
+    (void)state;
+    struct pl_error err;
+    struct pl_outer_rule good = {.lr = 0.7f, .mu = 0.9f, .kind = PL_OUTER_DELAYED, .delay = 2}, bad = good;
+    enum pl_outer_kind kind;
+    for (enum pl_outer_kind k = PL_OUTER_NESTEROV; k <= PL_OUTER_DELAYED; k++)
+        assert_true(pl_outer_of_name(pl_outer_name(k), &kind) && kind == k);
+    assert_false(pl_outer_of_name("adam", &kind));
+    assert_int_equal(pl_outer_check(&good, &err), PELAGO_OK);
+    bad.delay = 0;
+    assert_int_equal(pl_outer_check(&bad, &err), PELAGO_INVALID);
+    assert_non_null(strstr(err.text, "outer_delay is 0, expected 1 to"));
+    bad = good;
+    bad.decay = 1.5f;
+    assert_int_equal(pl_outer_check(&bad, &err), PELAGO_INVALID);
+    bad = good;
+    bad.floor = NAN;
+    assert_int_equal(pl_outer_check(&bad, &err), PELAGO_INVALID);
+    bad = good;
+    bad.mu = 1;
+    assert_int_equal(pl_outer_check(&bad, &err), PELAGO_INVALID);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -96,6 +231,11 @@ int main(void)
         cmocka_unit_test(test_learning_rate_one_takes_the_mean),
         cmocka_unit_test(test_empty),
         cmocka_unit_test(test_golden_hash),
+        cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_warmup_and_decay),
+        cmocka_unit_test(test_delayed_is_what_it_says),
+        cmocka_unit_test(test_what_arrives_through_a_codec),
+        cmocka_unit_test(test_names_and_ranges),
     };
     return cmocka_run_group_tests_name("optim_outer", tests, NULL, NULL);
 }
