@@ -175,6 +175,7 @@ static void merge(struct world *w, uint32_t f, uint64_t version, uint64_t step)
     static const uint64_t batches[HONEST] = {8, 8, 4, 2, 2, 1};
     const uint8_t *all[ALL], *parts[ALL];
     uint64_t tokens[ALL], steps[ALL];
+    bool fresh[ALL];
     uint32_t used = 0;
     struct pl_round_note note;
     must(pl_note_init(&note, &w->run.alloc, count), "there is no memory");
@@ -187,6 +188,7 @@ static void merge(struct world *w, uint32_t f, uint64_t version, uint64_t step)
         if (note.opinions[m].out)
             continue;
         parts[used] = all[m];
+        fresh[used] = w->trust[m].samples < PL_TRUST_SAMPLES_MIN;
         steps[used] = times * s->period;
         tokens[used++] = times * s->period * 64 * (w->attack == UNEVEN ? batches[m] : 1);
     }
@@ -200,6 +202,7 @@ static void merge(struct world *w, uint32_t f, uint64_t version, uint64_t step)
                                        .parts = parts,
                                        .tokens = tokens,
                                        .steps = steps,
+                                       .fresh = fresh,
                                        .version = version,
                                        .clock_tokens = step * HONEST * 64,
                                        .past = &w->past[f],

@@ -64,6 +64,7 @@ struct pl_opinion {
     uint64_t identity;
     float sample; /* optim/agree.h; NAN: none */
     bool out;     /* it was not merged */
+    bool fresh;   /* its learner had not been compared for long: it weighs no more than usual */
 };
 
 /* What a round's arithmetic rests on beside contributions and counters. */
@@ -342,6 +343,7 @@ struct pl_round_work {
     uint32_t contributor_count;
     const uint8_t *const *parts; /* [contributor_count] encoded, checked; of those that are merged */
     const uint64_t *tokens, *steps;
+    const bool *fresh;     /* [contributor_count] */
     uint64_t version;      /* the new one */
     uint64_t clock_tokens; /* of the run, when the merge began */
     const struct pl_rule_past *past;

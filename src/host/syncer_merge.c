@@ -71,7 +71,8 @@ bool pl_merge_parts(const struct pl_round_work *m, double *effective)
     const struct pl_merge_rule *rule = &m->settings->merge;
     bool good = room_new(m, &r);
     if (good) {
-        pl_rule_weigh(rule, m->tokens, m->steps, m->contributor_count, r.scratch, r.weights, r.reach);
+        pl_rule_weigh(rule, m->tokens, m->steps, m->fresh, m->contributor_count, r.scratch, r.weights,
+                      r.reach);
         *effective = pl_rule_effective(r.weights, m->contributor_count);
         const struct pl_merge_work work = {.scratch = r.scratch,
                                            .pool = m->pool,
@@ -109,6 +110,7 @@ struct merge_job {
     uint64_t round, began_ns;
     uint8_t **parts; /* [contributor_count], each f->push_bytes; owned */
     uint64_t *tokens, *steps;
+    bool *fresh;
     const uint8_t **all; /* [note.count] every contribution, in the order of identities; NULL: not compared */
     uint8_t **aside;     /* [note.count] those that are not merged; owned */
     struct pl_round_note note;
@@ -194,6 +196,7 @@ static void free_job(struct merge_job *j)
     free_parts(j);
     pl_alloc_free(a, j->tokens, n * sizeof *j->tokens);
     pl_alloc_free(a, j->steps, n * sizeof *j->steps);
+    pl_alloc_free(a, j->fresh, n * sizeof *j->fresh);
     pl_note_release(&j->note, a);
     pl_alloc_free(a, j->encoded, j->f->update_bytes);
     pl_alloc_free(a, j->packed, pl_pack_bytes_max(j->f->update_bytes));
@@ -291,6 +294,7 @@ static void take_part(struct merge_job *j, uint32_t i, const struct pl_contribut
     }
     uint32_t at = j->work.contributor_count++;
     j->parts[at] = bytes;
+    j->fresh[at] = j->note.opinions[i].fresh;
     j->tokens[at] = c->tokens;
     j->steps[at] = c->steps;
 }
@@ -298,8 +302,8 @@ static void take_part(struct merge_job *j, uint32_t i, const struct pl_contribut
 static bool take_parts(struct merge_job *j, const struct pl_sync_effect *fx)
 {
     struct pl_syncer_host *h = j->h;
-    bool good = j->parts != NULL && j->tokens != NULL && j->steps != NULL && j->aside != NULL &&
-                j->note.opinions != NULL;
+    bool good = j->parts != NULL && j->tokens != NULL && j->steps != NULL && j->fresh != NULL &&
+                j->aside != NULL && j->note.opinions != NULL;
     for (uint32_t i = 0; i < fx->u.merge.contributor_count; i++) {
         const struct pl_contributor *c = &fx->u.merge.contributors[i];
         struct pl_push_buf *p = pl_shost_push(h, c->learner, j->f->number);
@@ -343,6 +347,7 @@ static bool fill_job(struct merge_job *j, const struct pl_sync_effect *fx)
     j->parts = pl_alloc_zero(a, n, sizeof *j->parts);
     j->tokens = pl_alloc_zero(a, n, sizeof *j->tokens);
     j->steps = pl_alloc_zero(a, n, sizeof *j->steps);
+    j->fresh = pl_alloc_zero(a, n, sizeof *j->fresh);
     j->packer = pl_shost_take_packer(j->h);
     j->encoded = a->resize(a->user, NULL, 0, j->f->update_bytes);
     j->packed = a->resize(a->user, NULL, 0, pl_pack_bytes_max(j->f->update_bytes));
@@ -356,6 +361,7 @@ static bool fill_job(struct merge_job *j, const struct pl_sync_effect *fx)
                                      .parts = (const uint8_t *const *)j->parts,
                                      .tokens = j->tokens,
                                      .steps = j->steps,
+                                     .fresh = j->fresh,
                                      .version = j->f->version + 1,
                                      .clock_tokens = j->note.clock_tokens,
                                      .past = &j->past,

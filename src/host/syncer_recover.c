@@ -102,8 +102,12 @@ static enum pelago_status read_note(struct pl_syncer_host *h, const struct pl_re
     n->effective = effective;
     for (uint32_t i = 0; i < n->count; i++) {
         float sample = pl_bits_float(pl_read_u32(rest));
-        n->opinions[i] = (struct pl_opinion){r->contributors[i].identity, sample, pl_read_u8(rest) != 0};
-        if (!isnan(sample) && !(fabsf(sample) <= 2))
+        uint8_t flags = pl_read_u8(rest);
+        n->opinions[i] = (struct pl_opinion){.identity = r->contributors[i].identity,
+                                             .sample = sample,
+                                             .out = (flags & 1) != 0,
+                                             .fresh = (flags & 2) != 0};
+        if (flags > 3 || (!isnan(sample) && !(fabsf(sample) <= 2)))
             return PELAGO_CORRUPT;
     }
     return PELAGO_OK;
@@ -148,11 +152,13 @@ static bool redo(struct pl_syncer_host *h, const struct pl_record *r, const stru
 {
     struct pl_vault *v = h->vault;
     uint64_t tokens[PL_SYNC_CONTRIBUTIONS], steps[PL_SYNC_CONTRIBUTIONS];
+    bool fresh[PL_SYNC_CONTRIBUTIONS];
     uint32_t at = 0;
     double effective = 0;
     for (uint32_t i = 0; x->part_count > 0 && i < r->contributor_count; i++) {
         if (x->note.opinions[i].out)
             continue;
+        fresh[at] = x->note.opinions[i].fresh;
         tokens[at] = r->contributors[i].tokens;
         steps[at++] = r->contributors[i].steps;
     }
@@ -167,6 +173,7 @@ static bool redo(struct pl_syncer_host *h, const struct pl_record *r, const stru
                                  .parts = x->parts,
                                  .tokens = tokens,
                                  .steps = steps,
+                                 .fresh = fresh,
                                  .version = r->version,
                                  .clock_tokens = x->note.clock_tokens,
                                  .past = &x->f->past,

@@ -129,6 +129,7 @@ void pl_trust_judge(struct pl_syncer_host *h, struct pl_round_note *note)
         struct pl_opinion *o = &note->opinions[i];
         struct pl_standing *s = find(h, o->identity);
         o->out = s != NULL && s->trust.out && credible(h);
+        o->fresh = s == NULL || s->trust.samples < PL_TRUST_SAMPLES_MIN;
         if (o->out)
             s->waited++;
     }

@@ -2,8 +2,8 @@
  *
  *   record    u32 length of the core's part, the core's part (core/record.h); then for ROUND:
  *             u64 digest of the new global value (Theta), u64 token clock when the merge began, f64 effective number of
- *             contributions (optim/rule.h), u32 contributors; of each f32 sample of agreement (NAN none) and u8: 1, it
- *             was left out
+ *             contributions (optim/rule.h), u32 contributors; of each f32 sample of agreement (NAN none) and u8: 1 it
+ *             was left out, 2 its learner had not been compared for long
  *             u32 n: 0, then the merged outer gradient, fp32; else the n encoded contributions that were merged, in the
  *             order of the contributors, each as long as codec and fragment say
  *             the update: u32 length, packed encoding

@@ -58,7 +58,7 @@ enum pl_merge_mode pl_rule_mode(const struct pl_merge_rule *r, enum pl_merge_mod
 }
 
 void pl_rule_weigh(const struct pl_merge_rule *r, const uint64_t *tokens, const uint64_t *steps,
-                   uint32_t count, double *scratch, double *weights, double *reach)
+                   const bool *fresh, uint32_t count, double *scratch, double *weights, double *reach)
 {
     if (count == 0)
         return;
@@ -74,9 +74,9 @@ void pl_rule_weigh(const struct pl_merge_rule *r, const uint64_t *tokens, const 
         if (r->guard)
             reach[i] = PL_RULE_REACH * fmin(PL_RULE_STEPS_MAX, fmax(1, times));
     }
-    const double most = PL_RULE_WEIGHT_MAX * pl_merge_median(scratch, count);
+    const double median = pl_merge_median(scratch, count);
     for (uint32_t i = 0; r->guard && i < count; i++)
-        weights[i] = fmin(weights[i], most);
+        weights[i] = fmin(weights[i], fresh != NULL && fresh[i] ? median : PL_RULE_WEIGHT_MAX * median);
 }
 
 double pl_rule_effective(const double *weights, uint32_t count)

@@ -34,7 +34,8 @@ struct pl_merge_rule {
     bool guard; /* weights and lengths are bounded by the usual ones of the round */
 };
 
-/* The median of a round's weights times this is the most that one contribution weighs, with `guard`. */
+/* The median of a round's weights times this is the most that one contribution weighs, with `guard`; of a learner that has
+ * not been compared with others for long, the median itself. */
 #define PL_RULE_WEIGHT_MAX 2.0
 /* Times the median norm of a slice a contribution counts for, with `guard`; up to PL_RULE_STEPS_MAX times as far where it
  * has more steps than usual behind it. */
@@ -57,10 +58,10 @@ bool pl_rule_of_name(const char *name, enum pl_rule_kind *kind);
 enum pl_merge_mode pl_rule_mode(const struct pl_merge_rule *r, enum pl_merge_mode tensor);
 
 /* The weights of count contributions, and how far each reaches (struct pl_merge_work; only with `guard`, else left
- * alone). steps > 0. scratch [count]. The median of n is the (n / 2)-th from 0, by size: of two the larger, so that two
+ * alone). steps > 0. fresh[i]: its learner has not been compared for long; NULL: none. scratch [count]. The median of n is the (n / 2)-th from 0, by size: of two the larger, so that two
  * learners never bound each other. */
 void pl_rule_weigh(const struct pl_merge_rule *r, const uint64_t *tokens, const uint64_t *steps,
-                   uint32_t count, double *scratch, double *weights, double *reach);
+                   const bool *fresh, uint32_t count, double *scratch, double *weights, double *reach);
 
 /* n = (sum w)^2 / sum w^2; 0 where nothing weighs anything. */
 double pl_rule_effective(const double *weights, uint32_t count);

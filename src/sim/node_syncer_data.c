@@ -158,7 +158,7 @@ static void merge_slices(struct pl_world *w, struct pl_snode *s, struct pl_shard
         tokens[i] = s->parts[i].tokens;
         steps[i] = s->parts[i].steps;
     }
-    pl_rule_weigh(&t->merge, tokens, steps, count, s->merging, s->weights, s->reach);
+    pl_rule_weigh(&t->merge, tokens, steps, NULL, count, s->merging, s->weights, s->reach);
     f->staged.effective = pl_rule_effective(s->weights, count);
     const struct pl_merge_work work = {.scratch = s->merging,
                                        .weights = s->weights,

@@ -132,6 +132,20 @@ static void test_coming_back(void **state)
     assert_in_range(n, 5, 100);
 }
 
+/* Who was honest for long has credit, but not for ever. */
+static void test_a_sleeper(void **state)
+{
+    (void)state;
+    struct pl_trust t = {0};
+    uint32_t n = 0;
+    for (int i = 0; i < 1000; i++)
+        assert_false(pl_trust_add(&t, i % 2 == 0 ? 0.15f : 0.05f));
+    while (!t.out && n < 1000)
+        (void)pl_trust_add(&t, n++ % 2 == 0 ? -0.15f : -0.05f);
+    print_message("# out %u rounds after it began to lie\n", n);
+    assert_in_range(n, 50, 150);
+}
+
 /* Of one and of two nothing is said; a zero vector agrees with nobody; a jury in discord says nothing. */
 static void test_corners(void **state)
 {
@@ -166,7 +180,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_honest_stay),     cmocka_unit_test(test_long_run_of_honest),
         cmocka_unit_test(test_liars_are_found), cmocka_unit_test(test_coming_back),
-        cmocka_unit_test(test_corners),
+        cmocka_unit_test(test_a_sleeper),       cmocka_unit_test(test_corners),
     };
     return cmocka_run_group_tests_name("optim_agree", tests, NULL, NULL);
 }

@@ -84,15 +84,18 @@ static void test_weights(void **state)
     /* A claim of 64 times the steps; batches of 8, 8, 4 and 2; one that was away for long. */
     const uint64_t steps[4] = {24, 24, 24, 64 * 24}, tokens[4] = {2400, 2400, 2400, 64 * 2400};
     const uint64_t alike[4] = {24, 24, 24, 24}, batches[4] = {1920, 1920, 960, 480};
+    const bool fresh[4] = {false, false, false, true};
     double w[4], reach[4], room[4];
-    pl_rule_weigh(&plain, tokens, steps, 4, room, w, reach);
+    pl_rule_weigh(&plain, tokens, steps, NULL, 4, room, w, reach);
     assert_true(w[3] == 64 * w[0] && w[0] == pl_merge_weight(2400, 24));
-    pl_rule_weigh(&guard, tokens, steps, 4, room, w, reach);
+    pl_rule_weigh(&guard, tokens, steps, NULL, 4, room, w, reach);
     assert_true(w[3] == PL_RULE_WEIGHT_MAX * w[0] && w[0] == pl_merge_weight(2400, 24));
+    pl_rule_weigh(&guard, tokens, steps, fresh, 4, room, w, reach);
+    assert_true(w[3] == w[0] && w[0] == pl_merge_weight(2400, 24));
     assert_true(reach[0] == PL_RULE_REACH && reach[3] == PL_RULE_STEPS_MAX * PL_RULE_REACH);
-    pl_rule_weigh(&stale, tokens, steps, 4, room, w, reach);
+    pl_rule_weigh(&stale, tokens, steps, NULL, 4, room, w, reach);
     assert_near(w[3], 2 * w[0], 1e-9 * w[0]);
-    pl_rule_weigh(&guard, batches, alike, 4, room, w, reach);
+    pl_rule_weigh(&guard, batches, alike, NULL, 4, room, w, reach);
     for (unsigned i = 0; i < 4; i++)
         assert_true(w[i] == pl_merge_weight(batches[i], 24)); /* mixed machines are left alone */
 }
@@ -103,9 +106,10 @@ static void test_weights_of_one_and_two(void **state)
     (void)state;
     const struct pl_merge_rule guard = {.guard = true};
     const uint64_t steps[2] = {1, 2400}, tokens[2] = {100, 240000};
+    const bool fresh[2] = {true, true};
     double w[2], reach[2], room[2];
     for (uint32_t count = 1; count <= 2; count++) {
-        pl_rule_weigh(&guard, tokens, steps, count, room, w, reach);
+        pl_rule_weigh(&guard, tokens, steps, fresh, count, room, w, reach);
         for (uint32_t i = 0; i < count; i++)
             assert_true(w[i] == pl_merge_weight(tokens[i], steps[i]) && reach[i] >= PL_RULE_REACH);
     }
