@@ -231,10 +231,10 @@ static void merge_radial(struct job *j)
 static void merge_levelled(struct job *j, bool all_alike)
 {
     take_norms(j);
-    const double usual = median_norm(j);
+    const double usual = median_norm(j), shortest = fmax(PL_MERGE_LENGTH_MIN, usual * PL_MERGE_DIRECTION_MIN);
     for (uint32_t m = 0; m < j->in.count; m++) {
         double want = all_alike ? usual : counted_norm(j, m, usual);
-        bool as_it_is = all_alike ? j->norm[m] < PL_MERGE_LENGTH_MIN : want >= j->norm[m];
+        bool as_it_is = all_alike ? j->norm[m] < shortest : want >= j->norm[m];
         j->share[m] = (double)(float)(as_it_is ? share_of(j, m) : share_of(j, m) * (want / j->norm[m]));
     }
     for_chunks(j, blend_task, NULL);

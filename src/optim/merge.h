@@ -72,7 +72,8 @@ double pl_merge_weight(uint64_t tokens, uint64_t steps);
  * PL_MERGE_TRIMMED: for every value, floor(trim * count) contributions at either end are left out, then the weighted
  * mean of the rest. Few contributions (floor = 0) give the bits of sums in double, not of MEAN's groups.
  * PL_MERGE_CLIPPED: from c = 0, three times: r = the median of |v - c|; c += sum w (v - c) min(1, r / |v - c|) / sum w.
- * PL_MERGE_MEDIAN: the sum of w phi(v) / sum w, times the median norm.
+ * PL_MERGE_MEDIAN: the sum of w phi(v) / sum w, times the median norm. A vector shorter than PL_MERGE_LENGTH_MIN, or than
+ * PL_MERGE_DIRECTION_MIN of the median, stays as it is: made so much longer, its share would be no float.
  * The median of n is the (n / 2)-th from 0, by size: of two the larger, of eight the fifth. Only those that weigh
  * something are counted.
  * No contribution, or no weight at all: the result is zero.

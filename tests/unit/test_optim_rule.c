@@ -224,6 +224,20 @@ static void test_two_of_eight_too_long(void **state)
     assert_true(pl_norm(out, N) < 1.5);
 }
 
+/* Once an infinite share times a zero: what is next to nothing beside the others is not made as long as they are. */
+static void test_median_of_very_unequal(void **state)
+{
+    (void)state;
+    struct pl_prng r;
+    pl_prng_seed(&r, test_seed(), 6);
+    draw_vectors(&r, 1e30);
+    for (size_t i = 0; i < N; i++)
+        v[0][i] = i == 0 ? 1e-20f : 0;
+    merge(PL_MERGE_MEDIAN, M, &(struct pl_merge_work){0}, out);
+    assert_true(pl_all_finite(out, N));
+    assert_true(pl_norm(out, N) > 1e29);
+}
+
 static void test_trimmed_by_hand(void **state)
 {
     (void)state;
@@ -272,6 +286,7 @@ int main(void)
         cmocka_unit_test(test_one_alone),
         cmocka_unit_test(test_reach_leaves_honest_alone),
         cmocka_unit_test(test_two_of_eight_too_long),
+        cmocka_unit_test(test_median_of_very_unequal),
         cmocka_unit_test(test_trimmed_by_hand),
         cmocka_unit_test(test_weights_given),
     };
