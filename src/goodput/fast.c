@@ -63,7 +63,8 @@ static uint32_t reserve(const struct pl_fast *f, const struct pl_fast_learner *l
 {
     double wanted = ceil(f->o->spare_share * l->slices);
     if (pl_fast_rigid(f) && f->o->spare_share <= 0) {
-        double away = f->o->repair.mean_s / l->fail_s;
+        double away = f->o->failures == PL_GOODPUT_TRACE ? pl_fast_trace_away(f->o) * l->slices
+                                                         : f->o->repair.mean_s / l->fail_s;
         wanted = ceil(away + 4 * sqrt(away) + 1);
     }
     return (uint32_t)fmin(wanted, l->slices - 1);
@@ -142,6 +143,7 @@ static enum pelago_status make_learner(struct pl_fast *f, uint32_t index, uint64
 /* A trace may begin with slices away. */
 static void first_mode(struct pl_fast *f, struct pl_fast_learner *l)
 {
+    pl_fast_form_mesh(l);
     uint32_t active = l->count[PL_FAST_ACTIVE];
     bool enough = active > 0 && (!pl_fast_rigid(f) || active >= l->target);
     l->lost_all = active == 0;

@@ -125,6 +125,7 @@ void pl_fast_begin(struct pl_fast *f, struct pl_fast_learner *l); /* its first t
 void pl_fast_fire(struct pl_fast *f, struct pl_fast_learner *l);  /* whatever is due now */
 void pl_fast_arm(struct pl_fast *f, struct pl_fast_learner *l);
 void pl_fast_move_slice(struct pl_fast_learner *l, uint32_t i, enum pl_fast_slice to);
+void pl_fast_form_mesh(struct pl_fast_learner *l); /* of what is there */
 double pl_fast_pace(const struct pl_fast *f, const struct pl_fast_learner *l);
 bool pl_fast_rigid(const struct pl_fast *f);
 
@@ -138,6 +139,7 @@ void pl_fast_barrier_over(struct pl_fast *f);
 void pl_fast_stale(struct pl_fast *f, struct pl_fast_learner *l, double steps);
 
 /* fast_trace.c */
+double pl_fast_trace_away(const struct pl_goodput_options *o); /* share of the nodes, on average */
 enum pelago_status pl_fast_trace_spread(struct pl_fast *f, struct pl_fast_learner *l, uint64_t first_slice);
 
 void *pl_fast_zero(struct pl_fast *f, size_t count, size_t size); /* counted */

@@ -32,6 +32,7 @@ static void settle_run(struct pl_fast *f, struct pl_fast_learner *l, double s)
 {
     double all = l->slices, pace = pl_fast_pace(f, l), share = l->count[PL_FAST_ACTIVE] / all;
     double steps = s * pace / f->o->step_s, useful = s * share * pace;
+    pl_assert(l->count[PL_FAST_ACTIVE] <= l->target);
     l->books.useful += useful;
     l->books.speed += s * share * (1 - pace);
     l->books.repair += s * (l->target - l->count[PL_FAST_ACTIVE]) / all;
@@ -129,7 +130,7 @@ static void slice_failed(struct pl_fast *f, struct pl_fast_learner *l)
 }
 
 /* Takes in what is there: waiting slices first, then spares; what is too much is a spare. */
-static void form_mesh(struct pl_fast_learner *l)
+void pl_fast_form_mesh(struct pl_fast_learner *l)
 {
     while (l->count[PL_FAST_WAITING] > 0) {
         uint32_t i = l->list[PL_FAST_WAITING][l->count[PL_FAST_WAITING] - 1];
@@ -143,7 +144,7 @@ static void stall_over(struct pl_fast *f, struct pl_fast_learner *l)
 {
     pl_fast_settle(f, l);
     l->mode_end_ns = PL_NEVER;
-    form_mesh(l);
+    pl_fast_form_mesh(l);
     if (l->count[PL_FAST_ACTIVE] == 0 || (pl_fast_rigid(f) && l->count[PL_FAST_ACTIVE] < l->target)) {
         l->lost_all = l->count[PL_FAST_ACTIVE] == 0;
         pl_fast_enter(f, l, PL_FAST_STARVED);

@@ -68,9 +68,27 @@ static void set_start(const struct pl_fast *f, struct pl_fast_learner *l, uint64
         for (uint32_t i = 0; i < o->trace_count; i++) {
             bool before = o->trace[i].t_s < c->shift_s;
             uint32_t slice = slice_of(l, learner_first, c->first, o->trace[i].node);
-            if (before == (pass == 1) && slice != PL_NONE32)
-                pl_fast_move_slice(l, slice, o->trace[i].up ? PL_FAST_ACTIVE : PL_FAST_DEAD);
+            if (before != (pass == 1) || slice == PL_NONE32)
+                continue;
+            if (!o->trace[i].up)
+                pl_fast_move_slice(l, slice, PL_FAST_DEAD);
+            else if (l->slice[slice] == PL_FAST_DEAD)
+                pl_fast_move_slice(l, slice, PL_FAST_SPARE); /* the first mesh takes what it needs */
         }
+}
+
+/* The most nodes that were up at once are all there are; the others are away. */
+double pl_fast_trace_away(const struct pl_goodput_options *o)
+{
+    int64_t up = 0, most = 0;
+    double sum = 0, last_s = 0;
+    for (uint32_t i = 0; i < o->trace_count; i++) {
+        sum += (double)up * (o->trace[i].t_s - last_s);
+        last_s = o->trace[i].t_s;
+        up += o->trace[i].up ? 1 : -1;
+        most = up > most ? up : most;
+    }
+    return last_s > 0 ? ((double)most - sum / last_s) / o->trace_nodes : 0;
 }
 
 enum pelago_status pl_fast_trace_spread(struct pl_fast *f, struct pl_fast_learner *l, uint64_t first_slice)

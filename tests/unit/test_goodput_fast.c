@@ -50,14 +50,36 @@ static void draw_options(struct pl_prng *r, struct pl_goodput_options *o)
     o->quorum = (uint32_t)pl_prng_range(r, 1, o->learners);
 }
 
+enum { TRACE_MAX = 60 };
+
+/* Ups and downs in any order, also of nodes that are so already. */
+static void draw_trace(struct pl_prng *r, struct pl_goodput_options *o,
+                       struct pl_goodput_event trace[TRACE_MAX])
+{
+    double at_s = 0;
+    o->failures = PL_GOODPUT_TRACE;
+    o->trace = trace;
+    o->trace_count = (uint32_t)pl_prng_range(r, 1, TRACE_MAX);
+    o->trace_nodes = (uint32_t)pl_prng_range(r, 1, o->chips / o->slice_chips);
+    o->trace_scale = between(r, 0.1, 10);
+    for (uint32_t i = 0; i < o->trace_count; i++) {
+        at_s += between(r, 0, 1000);
+        trace[i] = (struct pl_goodput_event){at_s, (uint32_t)pl_prng_below(r, o->trace_nodes),
+                                             pl_prng_below(r, 2) != 0};
+    }
+}
+
 static void test_books_balance(void **state)
 {
     (void)state;
     struct pl_prng r;
     pl_prng_seed(&r, test_seed(), 0);
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < 300; i++) {
         struct pl_goodput_options o;
+        struct pl_goodput_event trace[TRACE_MAX];
         draw_options(&r, &o);
+        if (i % 3 == 0)
+            draw_trace(&r, &o, trace);
         struct pl_goodput_result a = goodput_run(&o), b = goodput_run(&o);
         assert_memory_equal(&a, &b, sizeof a);
     }
@@ -150,6 +172,29 @@ static void test_trace(void **state)
     o.chips = 20 * 100;
     o.days = 1;
     goodput_assert_near(goodput_run(&o).goodput, 1 - 400.0 / 2 / 999, 0.01);
+}
+
+/* A rigid job takes its reserve from the trace: 98 of 1000 slices are away on average. */
+static void test_trace_rigid(void **state)
+{
+    (void)state;
+    struct pl_goodput_event trace[20];
+    for (uint32_t i = 0; i < 10; i++) {
+        trace[2 * i] = (struct pl_goodput_event){100 * i + 1, i, false};
+        trace[2 * i + 1] = (struct pl_goodput_event){100 * i + 99, i, true};
+    }
+    struct pl_goodput_options o;
+    goodput_quiet(&o);
+    o.chips = 10000;
+    o.algorithm = PL_GOODPUT_DATA_PARALLEL;
+    o.failures = PL_GOODPUT_TRACE;
+    o.trace = trace;
+    o.trace_count = 20;
+    o.trace_nodes = 10;
+    o.days = 1;
+    struct pl_goodput_result r = goodput_run(&o);
+    assert_true(r.uptime > 0.99);
+    goodput_assert_near(r.lost_spares, 0.139, 0.005); /* 98 + 4 x 9.9 + 1 */
 }
 
 /* ---- what cannot be ---- */
@@ -304,12 +349,12 @@ static void test_intervals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_books_balance), cmocka_unit_test(test_seeds_differ),
-        cmocka_unit_test(test_largest),       cmocka_unit_test(test_cost_follows_failures),
-        cmocka_unit_test(test_weibull_rate),  cmocka_unit_test(test_trace),
-        cmocka_unit_test(test_nonsense),      cmocka_unit_test(test_nonsense_in_lists),
-        cmocka_unit_test(test_names),         cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_intervals),
+        cmocka_unit_test(test_books_balance),     cmocka_unit_test(test_seeds_differ),
+        cmocka_unit_test(test_largest),           cmocka_unit_test(test_cost_follows_failures),
+        cmocka_unit_test(test_weibull_rate),      cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_trace_rigid),       cmocka_unit_test(test_nonsense),
+        cmocka_unit_test(test_nonsense_in_lists), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_out_of_memory),     cmocka_unit_test(test_intervals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
