@@ -33,6 +33,7 @@ static void print_help(void)
            "  --jobs N           processes for --seeds (default 1)\n"
            "  --bench            speed and scale, as JSON\n"
            "  --scale            scale alone, as JSON\n"
+           "  --goodput          a cluster of many chips that fail; pelago sim --goodput --help\n"
            "  --mutant N         switch on a planted fault (test builds only)\n"
            "  --marks            print how often each rare path was taken (test builds only)\n"
            "  -h, --help         this page\n\n"
@@ -240,9 +241,20 @@ static int read_flags(struct pl_sim_call *call, int argc, char **argv)
     return call->help ? PL_EXIT_OK : check_together(call);
 }
 
+/* It has options of its own. */
+static bool asks_goodput(int argc, char **argv)
+{
+    int i = 1;
+    while (i < argc && strcmp(argv[i], "--goodput") != 0)
+        i++;
+    return i < argc;
+}
+
 int pl_cmd_sim(int argc, char **argv)
 {
     struct pl_sim_call call;
+    if (asks_goodput(argc, argv))
+        return pl_sim_goodput(argc, argv);
     int code = read_flags(&call, argc, argv);
     if (code != PL_EXIT_OK)
         return code;

@@ -53,6 +53,7 @@ int pl_sim_conversation(const struct pl_sim_call *call);
 int pl_sim_rehearsal(const struct pl_sim_call *call); /* of a plan of `pelago chaos` */
 int pl_sim_bench(void);
 int pl_sim_scale(void);
+int pl_sim_goodput(int argc, char **argv); /* reads its own flags */
 
 int pl_sim_out_of_memory(void);
 void pl_sim_print_line(void *user, uint64_t now_ns, const char *who, const char *text);

@@ -107,7 +107,8 @@ struct pl_goodput_options {
     double restart_s;      /* a rigid job: from knowing until it runs on a replacement */
     struct pl_goodput_time repair; /* until a failed slice is back */
     double
-        spare_share; /* of each learner's slices, kept warm: a failed slice is replaced in the same stall */
+        spare_share; /* of each learner's slices, kept warm: one takes a failed one's place in the same stall */
+    double swap_s;   /* instead of downscale_s where a spare keeps the mesh as it is; 0: as downscale_s */
     enum pl_goodput_rejoin rejoin; /* after the loss of all slices of a learner */
     double disk_bytes_s;           /* of REJOIN_DISK, a learner's disks together */
     bool rebase; /* work done without the syncer is added to the newest model; else overwritten by it */

@@ -1,0 +1,49 @@
+/* cmd/cmd_sim_goodput.h - inside of `pelago sim --goodput`: cmd_sim_goodput.c reads the flags, the others do what they
+ * ask. */
+#ifndef PL_CMD_CMD_SIM_GOODPUT_H
+#define PL_CMD_CMD_SIM_GOODPUT_H
+
+#include "goodput/seeds.h"
+
+#include <stdio.h>
+
+/* One call: the setting, and what is to be printed of it. */
+struct pl_goodput_call {
+    struct pl_goodput_options o;
+    uint64_t first, last; /* seeds */
+    bool json, table1, worlds, beyond;
+    const char *csv, *svg, *trace;
+    struct pl_goodput_event *events; /* of the trace; freed by pl_goodput_trace_free */
+    uint32_t events_max;
+};
+
+/* Each returns the exit code. */
+int pl_goodput_call_run(const struct pl_goodput_call *c);
+int pl_goodput_call_table1(const struct pl_goodput_call *c);
+int pl_goodput_call_worlds(const struct pl_goodput_call *c);
+int pl_goodput_call_beyond(const struct pl_goodput_call *c);
+
+/* Reads a file of lines `t_s,event,node,cause` into c->events and the options; 0, or the exit code after a sentence. */
+int pl_goodput_trace_read(struct pl_goodput_call *c);
+void pl_goodput_trace_free(struct pl_goodput_call *c);
+
+/* Several seeds with this setting; 0, or the exit code after a sentence. each may be NULL. */
+int pl_goodput_measure(const struct pl_goodput_call *c, const struct pl_goodput_options *o,
+                       pl_goodput_each *each, void *user, struct pl_goodput_seeds *out);
+int pl_goodput_refused(enum pelago_status status, const struct pl_error *err);
+
+/* A plot: lines over numbers of chips, or bars. */
+struct pl_goodput_line {
+    const char *name;
+    uint32_t count;
+    double x[16], y[16], half[16]; /* half: of the interval */
+    double mark[16];               /* what is compared with, negative: nothing */
+};
+int pl_goodput_svg_lines(const char *path, const char *title, const struct pl_goodput_line *lines,
+                         uint32_t count);
+int pl_goodput_svg_run(const char *path, const struct pl_goodput_call *c, const struct pl_goodput_seeds *s);
+
+FILE *pl_goodput_create(const char *path); /* NULL after a sentence */
+int pl_goodput_close(FILE *f, const char *path);
+
+#endif

@@ -1,0 +1,208 @@
+/* cmd/cmd_sim_goodput_tables.c - `pelago sim --goodput --table1`, `--worlds` and `--beyond`: named settings side by side. */
+#include "cmd/cmd.h"
+#include "cmd/cmd_sim_goodput.h"
+#include "goodput/cases.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+/* ---- table 1 ---- */
+
+static void table1_cell(const struct pl_goodput_call *c, const struct pl_paper_cell *cell,
+                        const struct pl_goodput_seeds *s, FILE *csv)
+{
+    double percent = 100 * s->mean.goodput;
+    if (c->json)
+        printf("{\"table\":1,\"row\":\"%s\",\"chips\":%" PRIu64
+               ",\"goodput\":%.6f,\"goodput_ci\":%.6f,\"uptime\":%.6f,"
+               "\"paper\":%.2f,\"difference\":%.3f,\"within\":%s}\n",
+               cell->row, cell->chips, s->mean.goodput, s->goodput_ci, s->mean.uptime, cell->percent / 100,
+               percent - cell->percent, fabs(percent - cell->percent) <= cell->tolerance ? "true" : "false");
+    else
+        printf("  %3.0f %5.1f %+5.1f", cell->percent, percent, percent - cell->percent);
+    if (csv != NULL)
+        fprintf(csv, "\"%s\",%" PRIu64 ",%.2f,%.4f,%.4f,%.4f,%.4f\n", cell->row, cell->chips, cell->percent,
+                percent, percent - cell->percent, 100 * s->goodput_ci, 100 * s->mean.uptime);
+}
+
+struct worst {
+    double rigid, others; /* the largest differences */
+    uint32_t outside;
+};
+
+static void judge(struct worst *w, const struct pl_paper_cell *cell, double goodput)
+{
+    double off = fabs(100 * goodput - cell->percent);
+    double *worst = cell->tolerance > 3 ? &w->rigid : &w->others;
+    *worst = fmax(*worst, off);
+    w->outside += off > cell->tolerance ? 1 : 0;
+}
+
+static int table1_row(const struct pl_goodput_call *c, uint32_t row, FILE *csv, struct pl_goodput_line *line,
+                      struct worst *worst)
+{
+    double uptime[PL_PAPER_SIZES];
+    *line = (struct pl_goodput_line){.name = pl_paper_cell(row, 0).row, .count = PL_PAPER_SIZES};
+    if (!c->json)
+        printf("%-22s", line->name);
+    for (uint32_t size = 0; size < PL_PAPER_SIZES; size++) {
+        struct pl_paper_cell cell = pl_paper_cell(row, size);
+        struct pl_goodput_options o = c->o;
+        struct pl_goodput_options named;
+        struct pl_goodput_seeds s;
+        pl_paper_options(row, size, &named);
+        o.chips = named.chips; /* the constants stay as given */
+        o.learners = named.learners;
+        o.algorithm = named.algorithm;
+        int code = pl_goodput_measure(c, &o, NULL, NULL, &s);
+        if (code != PL_EXIT_OK)
+            return code;
+        table1_cell(c, &cell, &s, csv);
+        judge(worst, &cell, s.mean.goodput);
+        uptime[size] = s.mean.uptime;
+        line->x[size] = (double)cell.chips;
+        line->y[size] = 100 * s.mean.goodput;
+        line->half[size] = 100 * s.goodput_ci;
+        line->mark[size] = cell.percent;
+    }
+    if (!c->json) {
+        printf("\n%-22s", "  uptime");
+        for (uint32_t size = 0; size < PL_PAPER_SIZES; size++)
+            printf("     %6.2f     ", 100 * uptime[size]);
+        printf("\n");
+    }
+    return PL_EXIT_OK;
+}
+
+int pl_goodput_call_table1(const struct pl_goodput_call *c)
+{
+    struct pl_goodput_line lines[PL_PAPER_ROWS];
+    struct worst worst = {0};
+    FILE *csv = NULL;
+    int code = PL_EXIT_OK;
+    if (c->csv != NULL && (csv = pl_goodput_create(c->csv)) == NULL)
+        return PL_EXIT_FAILED;
+    if (csv != NULL)
+        fputs("row,chips,paper,goodput,difference,goodput_ci,uptime\n", csv);
+    if (!c->json)
+        printf("goodput in %%: paper, here, difference\n%-22s  150k            300k            600k          "
+               "  1.2M  "
+               "          2.4M\n",
+               "");
+    for (uint32_t row = 0; row < PL_PAPER_ROWS && code == PL_EXIT_OK; row++)
+        code = table1_row(c, row, csv, &lines[row], &worst);
+    if (csv != NULL) {
+        int closed = pl_goodput_close(csv, c->csv);
+        code = code == PL_EXIT_OK ? closed : code;
+    }
+    if (code != PL_EXIT_OK)
+        return code;
+    if (!c->json)
+        printf("largest difference: %.2f points in the rigid row (at most 4 asked), %.2f in the others (3); "
+               "%u of 30 "
+               "cells outside\n",
+               worst.rigid, worst.others, worst.outside);
+    return c->svg != NULL
+               ? pl_goodput_svg_lines(c->svg, "goodput over chips; rings: the paper", lines, PL_PAPER_ROWS)
+               : PL_EXIT_OK;
+}
+
+/* ---- worlds and changes ---- */
+
+static const uint64_t sizes[] = {1200000, 2400000};
+
+/* One case at both sizes; goodput and uptime in percent. */
+static int both_sizes(const struct pl_goodput_call *c, const struct pl_goodput_case *k, uint32_t learners,
+                      enum pl_goodput_algorithm algorithm, struct pl_goodput_seeds s[2])
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        struct pl_goodput_options o = c->o;
+        o.chips = sizes[i];
+        o.learners = learners;
+        o.algorithm = algorithm;
+        if (k->set != NULL)
+            k->set(&o);
+        int code = pl_goodput_measure(c, &o, NULL, NULL, &s[i]);
+        if (code != PL_EXIT_OK)
+            return code;
+    }
+    return PL_EXIT_OK;
+}
+
+static void json_case(const char *table, const char *name, const char *row,
+                      const struct pl_goodput_seeds s[2])
+{
+    for (uint32_t i = 0; i < 2; i++)
+        printf("{\"table\":\"%s\",\"case\":\"%s\",\"row\":\"%s\",\"chips\":%" PRIu64
+               ",\"goodput\":%.6f,\"goodput_ci\":%.6f,\"uptime\":%.6f}\n",
+               table, name, row, sizes[i], s[i].mean.goodput, s[i].goodput_ci, s[i].mean.uptime);
+}
+
+int pl_goodput_call_worlds(const struct pl_goodput_call *c)
+{
+    static const struct {
+        const char *name;
+        enum pl_goodput_algorithm algorithm;
+        uint32_t learners;
+    } rows[] = {{"data parallel", PL_GOODPUT_DATA_PARALLEL, 8},
+                {"data parallel, elastic", PL_GOODPUT_DATA_PARALLEL_ELASTIC, 8},
+                {"diloco, M=8", PL_GOODPUT_DILOCO, 8},
+                {"decoupled, M=8", PL_GOODPUT_DECOUPLED, 8},
+                {"decoupled, M=16", PL_GOODPUT_DECOUPLED, 16}};
+    uint32_t count;
+    const struct pl_goodput_case *worlds = pl_goodput_worlds(&count);
+    for (uint32_t w = 0; w < count; w++) {
+        if (!c->json)
+            printf("%s%s: %s\n%-24s goodput %%: 1.2M    2.4M   uptime %%: 1.2M    2.4M\n", w > 0 ? "\n" : "",
+                   worlds[w].name, worlds[w].what, "");
+        for (uint32_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+            struct pl_goodput_seeds s[2];
+            int code = both_sizes(c, &worlds[w], rows[i].learners, rows[i].algorithm, s);
+            if (code != PL_EXIT_OK)
+                return code;
+            if (c->json)
+                json_case("worlds", worlds[w].name, rows[i].name, s);
+            else
+                printf("%-24s          %6.2f  %6.2f          %7.2f %7.2f\n", rows[i].name,
+                       100 * s[0].mean.goodput, 100 * s[1].mean.goodput, 100 * s[0].mean.uptime,
+                       100 * s[1].mean.uptime);
+        }
+    }
+    return PL_EXIT_OK;
+}
+
+static int print_changes(const struct pl_goodput_call *c, const struct pl_goodput_case *cases, uint32_t count)
+{
+    double first[2] = {0};
+    for (uint32_t i = 0; i < count; i++) {
+        struct pl_goodput_seeds s[2];
+        int code = both_sizes(c, &cases[i], 8, PL_GOODPUT_DECOUPLED, s);
+        if (code != PL_EXIT_OK)
+            return code;
+        for (uint32_t k = 0; k < 2 && i == 0; k++)
+            first[k] = s[k].mean.goodput;
+        if (c->json)
+            json_case("beyond", cases[i].name, cases[i].what, s);
+        else
+            printf("%-30s %6.2f (%+5.2f)   %6.2f (%+5.2f)   %s\n", cases[i].name, 100 * s[0].mean.goodput,
+                   100 * (s[0].mean.goodput - first[0]), 100 * s[1].mean.goodput,
+                   100 * (s[1].mean.goodput - first[1]), cases[i].what);
+    }
+    return PL_EXIT_OK;
+}
+
+int pl_goodput_call_beyond(const struct pl_goodput_call *c)
+{
+    uint32_t count;
+    const struct pl_goodput_case *cases = pl_goodput_changes(&count);
+    if (!c->json)
+        printf("goodput in %% with M=8           1.2M              2.4M\n");
+    int code = print_changes(c, cases, count);
+    if (code != PL_EXIT_OK)
+        return code;
+    cases = pl_goodput_rough_changes(&count);
+    if (!c->json)
+        printf("\nwith 20 outages a day of 1 min on every link of 2 Gbit/s, and every learner lost as a "
+               "whole once a day\n");
+    return print_changes(c, cases, count);
+}
