@@ -171,7 +171,8 @@ static const struct spec specs[] = {
     {"rejoin", "WAY", "peer or disk: where a lost learner gets its model", PL_OPTION_TEXT, AT(w.rejoin)},
     {"disk-rate", "BYTES", "a second, of a learner's disks together", PL_OPTION_FLOAT,
      AT(call.o.disk_bytes_s)},
-    {"apply", "WAY", "rebase or overwrite: work done without the syncer", PL_OPTION_TEXT, AT(w.apply)},
+    {"apply", "WAY", "rebase or overwrite, with --protocol: local work when a new value comes",
+     PL_OPTION_TEXT, AT(w.apply)},
     {"step", "TIME", "an inner step", PL_OPTION_TIME, TIME(TIME_STEP)},
     {"step-tokens", "N", "of all learners at full size", PL_OPTION_FLOAT, AT(call.o.step_tokens)},
     {"model-bytes", "N", "on the link, one way", PL_OPTION_FLOAT, AT(call.o.model_bytes)},
@@ -180,6 +181,9 @@ static const struct spec specs[] = {
     {"quorum", "N", "K, learners", PL_OPTION_U32, AT(call.o.quorum)},
     {"staleness", "N", "cycles of H after which work without the syncer is lost", PL_OPTION_U32,
      AT(call.o.staleness_max)},
+    {"protocol", NULL, "a window driven by the protocol's own state machines, beside the fast mode",
+     PL_OPTION_FLAG, AT(call.protocol)},
+    {"rounds", "N", "of that window, at least", PL_OPTION_U64, AT(call.rounds)},
     {"table1", NULL, "the paper's table 1 beside ours", PL_OPTION_FLAG, AT(call.table1)},
     {"worlds", NULL, "uneven chips, correlated loss, broken links", PL_OPTION_FLAG, AT(call.worlds)},
     {"beyond", NULL, "changes that go beyond the paper, and what they bring", PL_OPTION_FLAG,
@@ -215,7 +219,7 @@ static int read_call(struct input *in, int argc, char **argv, bool *go_on)
     double *seconds[TIMES];
     uint64_t before[TIMES];
     int code = PL_EXIT_OK;
-    *in = (struct input){.w.seed = 1};
+    *in = (struct input){.w.seed = 1, .call.rounds = 10000};
     pl_goodput_defaults(&c->o);
     time_fields(&c->o, seconds);
     for (uint32_t i = 0; i < TIMES; i++)
@@ -227,8 +231,8 @@ static int read_call(struct input *in, int argc, char **argv, bool *go_on)
         if (in->ns[i] != before[i])
             *seconds[i] = (double)in->ns[i] / 1e9;
     code = take_words(c, &in->w);
-    if (code == PL_EXIT_OK && c->table1 + c->worlds + c->beyond > 1)
-        code = pl_usage_error("sim", "--table1, --worlds and --beyond do not go together");
+    if (code == PL_EXIT_OK && c->table1 + c->worlds + c->beyond + c->protocol > 1)
+        code = pl_usage_error("sim", "--table1, --worlds, --beyond and --protocol do not go together");
     return code;
 }
 
@@ -240,7 +244,7 @@ static int do_call(struct pl_goodput_call *c)
         return pl_goodput_call_worlds(c);
     if (c->beyond)
         return pl_goodput_call_beyond(c);
-    return pl_goodput_call_run(c);
+    return c->protocol ? pl_goodput_call_protocol(c) : pl_goodput_call_run(c);
 }
 
 int pl_sim_goodput(int argc, char **argv)

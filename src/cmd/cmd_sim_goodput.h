@@ -11,8 +11,9 @@
 struct pl_goodput_call {
     struct pl_goodput_options o;
     uint64_t first, last; /* seeds */
-    bool json, table1, worlds, beyond;
+    bool json, table1, worlds, beyond, protocol;
     const char *csv, *svg, *trace;
+    uint64_t rounds;                 /* of --protocol */
     struct pl_goodput_event *events; /* of the trace; freed by pl_goodput_trace_free */
     uint32_t events_max;
 };
@@ -22,6 +23,7 @@ int pl_goodput_call_run(const struct pl_goodput_call *c);
 int pl_goodput_call_table1(const struct pl_goodput_call *c);
 int pl_goodput_call_worlds(const struct pl_goodput_call *c);
 int pl_goodput_call_beyond(const struct pl_goodput_call *c);
+int pl_goodput_call_protocol(const struct pl_goodput_call *c);
 
 /* Reads a file of lines `t_s,event,node,cause` into c->events and the options; 0, or the exit code after a sentence. */
 int pl_goodput_trace_read(struct pl_goodput_call *c);

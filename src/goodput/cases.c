@@ -100,16 +100,16 @@ static void all_changes(struct pl_goodput_options *o)
 }
 
 static const struct pl_goodput_case changes[] = {
-    {"the paper's system", "as in table 1", "pelago as it is", NULL},
+    {"the paper's system", "as in table 1", "as it is", NULL},
     {"warm spares",
      "1.2% of the slices idle and ready: one takes the failed one's place in 4 s, nothing grows back later",
      "could: a learner holds slices in reserve", spares},
     {"early notice", "a failure is known after 2 s, from its closed connection, instead of 8 s of silence",
      "does between machines: a closed connection counts at once", notice},
-    {"spares and notice", "both", "both", spares_and_notice},
+    {"spares and notice", "both", "as above", spares_and_notice},
     {"learners of a quarter", "4 times as many learners on the same chips",
      "does: as many learners as one likes", small_learners},
-    {"all of them", "spares, notice and learners of a quarter", "all", all_changes},
+    {"all of them", "spares, notice and learners of a quarter", "as above", all_changes},
 };
 
 const struct pl_goodput_case *pl_goodput_changes(uint32_t *count)
@@ -118,22 +118,13 @@ const struct pl_goodput_case *pl_goodput_changes(uint32_t *count)
     return changes;
 }
 
-/* Outages, and now and then a whole learner lost. */
+/* Now and then a whole learner is lost. */
 static void rough(struct pl_goodput_options *o)
 {
     o->link_bits_s = 2e9;
-    o->outages_per_day = 20;
-    o->outage.mean_s = 60;
     o->domain_slices = 1U << 30;
     o->domain_loss_per_day = 1;
     o->domain_repair.mean_s = 600;
-    o->rebase = false;
-}
-
-static void rough_rebase(struct pl_goodput_options *o)
-{
-    rough(o);
-    o->rebase = true;
 }
 
 static void rough_disk(struct pl_goodput_options *o)
@@ -142,25 +133,34 @@ static void rough_disk(struct pl_goodput_options *o)
     o->rejoin = PL_GOODPUT_REJOIN_DISK;
 }
 
-static void rough_both(struct pl_goodput_options *o)
-{
-    rough_rebase(o);
-    o->rejoin = PL_GOODPUT_REJOIN_DISK;
-}
-
 static const struct pl_goodput_case rough_changes[] = {
-    {"overwrite, rejoin from a peer",
-     "new values overwrite what was done without the syncer; 300 GB over 2 Gbit/s",
-     "pelago with apply: overwrite", rough},
-    {"rebase", "what was done without the syncer is added to the new values", "does: the default",
-     rough_rebase},
-    {"rejoin from local disk", "state from its own disks; the link carries the values alone",
+    {"rejoin from a peer", "300 GB of values and moments over 2 Gbit/s",
+     "could: values come so, moments do not travel", rough},
+    {"rejoin from local disk", "all from its own disks; 100 GB of newer values over the link",
      "does: a learner's checkpoint", rough_disk},
-    {"rebase and local disk", "both", "does", rough_both},
 };
 
 const struct pl_goodput_case *pl_goodput_rough_changes(uint32_t *count)
 {
     *count = sizeof rough_changes / sizeof rough_changes[0];
     return rough_changes;
+}
+
+/* ---- by the protocol's own machines ---- */
+
+static void overwrite(struct pl_goodput_options *o)
+{
+    o->rebase = false;
+}
+
+static const struct pl_goodput_case apply_changes[] = {
+    {"overwrite", "a new value overwrites what was done since the last push", "with --apply overwrite",
+     overwrite},
+    {"rebase", "what was done since the last push is added to the new value", "does: the default", NULL},
+};
+
+const struct pl_goodput_case *pl_goodput_apply_changes(uint32_t *count)
+{
+    *count = sizeof apply_changes / sizeof apply_changes[0];
+    return apply_changes;
 }

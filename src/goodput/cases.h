@@ -30,7 +30,9 @@ struct pl_goodput_case {
 const struct pl_goodput_case *pl_goodput_worlds(uint32_t *count);
 /* Changes to the system, each against the first entry, which changes nothing. */
 const struct pl_goodput_case *pl_goodput_changes(uint32_t *count);
-/* The same for changes that matter only where links break and learners are lost; first: the paper's way there. */
+/* Where whole learners are lost; first: the paper's way. */
 const struct pl_goodput_case *pl_goodput_rough_changes(uint32_t *count);
+/* For the protocol mode: what becomes of work that a round did not take. First: the paper's way. */
+const struct pl_goodput_case *pl_goodput_apply_changes(uint32_t *count);
 
 #endif

@@ -1,5 +1,6 @@
-/* goodput/fast_group.c - what learners do to each other: how many are at work, the barrier of DiLoCo, the quorum, and
- * work that was done without the syncer. */
+/* goodput/fast_group.c - what learners do to each other: how many are at work, the barrier of DiLoCo, and
+ * work that was done without the syncer. The quorum costs no work: while there is none no version advances, so nothing
+ * gets too old. */
 #include "goodput/fast_int.h"
 
 #include "base/check.h"
@@ -30,31 +31,12 @@ static void discard(struct pl_fast_learner *l, double work)
     l->books.overwrite += work;
 }
 
-/* Fewer than the quorum at work: nothing is merged; work that is older than the bound when it could be is lost. */
-static void check_quorum(struct pl_fast *f)
-{
-    bool gap = f->o->algorithm == PL_GOODPUT_DECOUPLED && f->joined < f->o->quorum;
-    if (gap == f->gap)
-        return;
-    for (uint32_t i = 0; i < f->count; i++)
-        pl_fast_settle(f, &f->learners[i]);
-    bool late = (double)(f->now_ns - f->gap_ns) / PL_FAST_SECOND > late_s(f);
-    for (uint32_t i = 0; i < f->count; i++) {
-        if (!gap && late)
-            discard(&f->learners[i], f->learners[i].gap_work);
-        f->learners[i].gap_work = 0;
-    }
-    f->gap = gap;
-    f->gap_ns = f->now_ns;
-}
-
 static void recount(struct pl_fast *f, bool was_running, bool was_joined, const struct pl_fast_learner *l)
 {
     bool running = l->mode == PL_FAST_RUN, joined = running && !l->link_down;
     f->running += (uint32_t)running - (uint32_t)was_running;
     f->joined += (uint32_t)joined - (uint32_t)was_joined;
     pl_assert(f->running <= f->count && f->joined <= f->running);
-    check_quorum(f);
 }
 
 void pl_fast_enter(struct pl_fast *f, struct pl_fast_learner *l, enum pl_fast_mode mode)
@@ -100,7 +82,7 @@ static void link_healed(struct pl_fast *f, struct pl_fast_learner *l)
     double out_s = (double)(f->now_ns - l->link_broke_ns) / PL_FAST_SECOND;
     l->link_ns = pl_fast_after(f, pl_draw_exponential(&l->prng[PL_FAST_LINK], 86400 / l->outages_per_day));
     if (f->o->algorithm == PL_GOODPUT_DECOUPLED) {
-        if (!f->o->rebase || out_s > late_s(f))
+        if (out_s > late_s(f))
             discard(l, l->unmerged);
         l->stale_age = f->o->overlap_steps + out_s / f->o->step_s;
         l->stale_steps = f->o->period_steps;

@@ -2,7 +2,7 @@
  *
  *   fast.c          the learners made and freed, the loop, the result
  *   fast_learner.c  what a failure, a return, a stall's end does to one learner
- *   fast_group.c    what learners do to each other: barrier, quorum, how many are at work
+ *   fast_group.c    what learners do to each other: barrier, links, how many are at work
  *   fast_trace.c    a recorded trace spread over the slices
  *
  * A learner is always in one mode, and its time goes into the accounts of that mode when it is settled: before
@@ -83,7 +83,6 @@ struct pl_fast_learner {
     double phase;       /* of the step in progress, 0 to 1 */
     double round_steps; /* left until the barrier */
     double unmerged;    /* useful since its link broke */
-    double gap_work;    /* useful since there is no quorum */
     uint64_t link_broke_ns;
     double stale_steps; /* contributions still to come that are stale_age old */
     double stale_age;
@@ -103,8 +102,6 @@ struct pl_fast {
     uint64_t counted_ns;
     double up_s, cohort_s[PL_GOODPUT_LEARNERS_MAX + 1];
     double stale[PL_GOODPUT_STALENESS_MAX], stale_sum, contributions;
-    bool gap; /* fewer than the quorum at work */
-    uint64_t gap_ns;
     struct pl_goodput_result counts; /* failures and the like */
     uint64_t bytes;
     /* Called after anything about a learner changed; may be NULL. */

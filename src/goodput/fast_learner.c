@@ -41,8 +41,6 @@ static void settle_run(struct pl_fast *f, struct pl_fast_learner *l, double s)
     l->round_steps -= steps;
     if (l->link_down)
         l->unmerged += useful;
-    if (f->gap)
-        l->gap_work += useful;
     pl_fast_stale(f, l, steps);
 }
 

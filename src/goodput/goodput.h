@@ -111,7 +111,9 @@ struct pl_goodput_options {
     double swap_s;   /* instead of downscale_s where a spare keeps the mesh as it is; 0: as downscale_s */
     enum pl_goodput_rejoin rejoin; /* after the loss of all slices of a learner */
     double disk_bytes_s;           /* of REJOIN_DISK, a learner's disks together */
-    bool rebase; /* work done without the syncer is added to the newest model; else overwritten by it */
+    bool
+        rebase; /* what becomes of local work when a new value comes: added to it, else overwritten. The fast mode
+                    counts as rebase does; goodput/protocol.h shows what overwriting costs. */
 
     /* What is slow. */
     double speed_sd; /* deviation of a slice's speed around 1; a learner goes as its slowest slice */

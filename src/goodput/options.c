@@ -133,11 +133,13 @@ static enum pelago_status check_counts(const struct pl_goodput_options *o, struc
     PL_TRY(within("quorum", o->quorum, 1, o->learners, err));
     PL_TRY(within("staleness", o->staleness_max, 1, 1000, err));
     if (o->algorithm >= PL_GOODPUT_ALGORITHMS)
-        return pl_fail(err, PELAGO_INVALID,
-                       "algorithm is none of decoupled, diloco, data_parallel and data_parallel_elastic");
+        return pl_fail(
+            err, PELAGO_INVALID,
+            "algorithm is not known, expected decoupled, diloco, data_parallel or data_parallel_elastic");
     if (o->failures >= PL_GOODPUT_FAILURE_KINDS || o->repair.spread >= PL_GOODPUT_SPREADS ||
         o->outage.spread >= PL_GOODPUT_SPREADS || o->domain_repair.spread >= PL_GOODPUT_SPREADS)
-        return pl_fail(err, PELAGO_INVALID, "a kind of failures or of times is not known");
+        return pl_fail(err, PELAGO_INVALID,
+                       "a kind of failures or of times is not known, expected one of goodput/goodput.h");
     return PELAGO_OK;
 }
 
@@ -181,7 +183,10 @@ static enum pelago_status check_trace(const struct pl_goodput_options *o, struct
     for (uint32_t i = 0; i < o->trace_count; i++)
         if (o->trace[i].node >= o->trace_nodes || !(o->trace[i].t_s >= 0 && o->trace[i].t_s < 1e10) ||
             (i > 0 && o->trace[i].t_s < o->trace[i - 1].t_s))
-            return pl_fail(err, PELAGO_INVALID, "trace event %u is out of order or names no node", i + 1);
+            return pl_fail(
+                err, PELAGO_INVALID,
+                "trace event %u is out of order or names no node, expected rising times and nodes below %u",
+                i + 1, o->trace_nodes);
     return PELAGO_OK;
 }
 
