@@ -173,18 +173,29 @@ static void find_worth(const struct pl_plan_input *in, struct pl_plan *p)
     }
 }
 
+/* Without prices a chip costs what it can do: an hour of the average chip is one chip-hour. */
+static bool price_chips(struct pl_plan_input *in)
+{
+    double tflops = 0, chips = 0;
+    for (uint32_t i = 0; i < in->site_count; i++) {
+        if (in->sites[i].price > 0)
+            return true;
+        tflops += (double)in->sites[i].chips * in->sites[i].tflops;
+        chips += (double)in->sites[i].chips;
+    }
+    for (uint32_t i = 0; i < in->site_count; i++) {
+        in->sites[i].price = in->sites[i].tflops * chips / tflops;
+        in->sites[i].egress = 0;
+    }
+    return false;
+}
+
 enum pelago_status pl_plan_make(const struct pl_plan_input *in, struct pl_plan *out, struct pl_error *err)
 {
     static struct pl_plan_input priced; /* too large for a stack */
     PL_TRY(pl_plan_check(in, err));
-    *out = (struct pl_plan){.priced = false};
     priced = *in;
-    for (uint32_t i = 0; i < in->site_count; i++)
-        out->priced = out->priced || in->sites[i].price > 0;
-    for (uint32_t i = 0; i < in->site_count && !out->priced; i++) {
-        priced.sites[i].price = 1;
-        priced.sites[i].egress = 0;
-    }
+    *out = (struct pl_plan){.priced = price_chips(&priced)};
     PL_TRY(find_best(&priced, &out->best, err));
     find_shards(&priced, out);
     find_bottleneck(&priced, out);

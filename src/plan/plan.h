@@ -99,7 +99,7 @@ struct pl_plan {
     enum pl_plan_bottleneck bottleneck;
     uint32_t bottleneck_site;
     double bottleneck_share;                       /* of the time that would be saved without it */
-    bool priced;                                   /* else cost is in chip-hours */
+    bool priced;                                   /* else cost is in hours of the average chip */
     struct pl_plan_worth worth[PL_PLAN_SITES_MAX]; /* of a plan with several sites */
 };
 

@@ -20,7 +20,7 @@ static void draw_site(struct pl_prng *r, uint32_t number, double scale, double n
     s->tflops = between(r, 100, 400);
     s->link_bits_s = need_bits_s * between(r, 0.1, 30);
     s->latency_s = between(r, 0.005, 0.25);
-    s->mtbi_s = between(r, 5e6, 5e7);
+    s->mtbi_s = between(r, 1e6, 5e7);
     s->outages_per_day = pl_prng_chance(r, 500000) ? between(r, 0.1, 3) : 0;
     s->price = between(r, 1, 4);
 }

@@ -116,6 +116,8 @@ static void send_down(struct link *l, uint32_t f, double merged_s)
     const struct pl_plan_choice *c = &l->plan->choice;
     double bits = fmin(pl_quality_bits(c->down) * l->versions[f], 32) * l->in->params / c->fragments;
     double at = fmax(l->down_free, merged_s + l->site->latency_s / 2);
+    if (l->arrival_s[f] > merged_s) /* the one before is still queued: they go together, later */
+        return;
     l->down_free = l->arrival_s[f] = sent_by(l, at, sending_s(l, bits));
     l->versions[f] = 0;
     if (l->interval[f] > 0) {
@@ -139,7 +141,7 @@ static bool send_up(struct link *l, uint32_t f, double due_s)
         l->up_free = there_s;
     l->exchanges++;
     if (there_s > last_s) {
-        too_late(l, pulled_s, there_s);
+        too_late(l, pulled_s, last_s);
         return false;
     }
     in_time(l, there_s - pulled_s, due_s);
