@@ -1,6 +1,6 @@
 /* plan/check.c - what a person may ask a plan for: defaults, and one sentence about the first thing that makes no sense. */
 #include "base/limits.h"
-#include "plan/plan.h"
+#include "plan/plan_int.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -84,7 +84,7 @@ static enum pelago_status check_sites(const struct pl_plan_input *in, struct pl_
         if (r != NULL)
             return pl_fail(err, PELAGO_INVALID, "%s of %s is out of its range, expected %s", r->name, s->name,
                            r->expected);
-        double step_s = 6 * in->params * in->batch_tokens / ((double)s->chips * s->tflops * 1e12);
+        double step_s = pl_plan_step(in, i);
         if (!(step_s >= 1e-3 && step_s <= 1e5))
             return pl_fail(
                 err, PELAGO_INVALID,

@@ -31,12 +31,15 @@ void pl_plan_scenario(uint64_t seed, struct pl_plan_input *out)
     pl_prng_seed(&r, seed, 1);
     pl_plan_defaults(out);
     out->params = between(&r, 1e9, 1e11);
-    out->tokens = 20 * out->params;
     out->site_count = (uint32_t)pl_prng_range(&r, 2, 8);
     double chips = between(&r, 32, 8192), step_s = between(&r, 0.5, 8);
     out->batch_tokens = step_s * chips * 200e12 / (6 * out->params);
-    for (uint32_t i = 0; i < out->site_count; i++)
+    double flops = 0, run_s = between(&r, 1, 60) * 86400;
+    for (uint32_t i = 0; i < out->site_count; i++) {
         draw_site(&r, i, chips, 4 * out->params / (24 * step_s), &out->sites[i]); /* int4 at H = 24 */
+        flops += (double)out->sites[i].chips * out->sites[i].tflops * 1e12;
+    }
+    out->tokens = run_s * flops / (6 * out->params);
 }
 
 bool pl_plan_change(const struct pl_plan_choice *from, uint32_t i, struct pl_plan_choice *out)

@@ -7,6 +7,7 @@
 #include "base/prng.h"
 #include "goodput/draw.h"
 #include "goodput/goodput.h"
+#include "plan/plan_int.h"
 #include "plan/quality.h"
 
 #include <math.h>
@@ -114,7 +115,7 @@ static void too_late(struct link *l, double pulled_s, double now)
 static void send_down(struct link *l, uint32_t f, double merged_s)
 {
     const struct pl_plan_choice *c = &l->plan->choice;
-    double bits = fmin(pl_quality_bits(c->down) * l->versions[f], 32) * l->in->params / c->fragments;
+    double bits = pl_plan_down_bits(c, l->versions[f]) * l->in->params / c->fragments;
     double at = fmax(l->down_free, merged_s + l->site->latency_s / 2);
     if (l->arrival_s[f] > merged_s) /* the one before is still queued: they go together, later */
         return;
@@ -153,7 +154,7 @@ static bool send_up(struct link *l, uint32_t f, double due_s)
 static void exchange(struct link *l, uint32_t f, uint64_t cycle, double due_s)
 {
     const struct pl_plan_choice *c = &l->plan->choice;
-    double merge_s = l->in->params / c->fragments * l->in->site_count * 5e-10;
+    double merge_s = l->in->params / c->fragments * l->in->site_count * PL_PLAN_MERGE_S;
     uint32_t apart = pl_max32(l->stride / c->fragments, 1);
     l->versions[f]++;
     if (((cycle + f * apart) & (l->stride - 1)) != 0)
