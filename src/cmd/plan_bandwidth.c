@@ -37,18 +37,35 @@ static void print_table(const char *table)
     printf("\n");
 }
 
-/* Cells that differ by so many steps; the last also counts all beyond it. */
-static void count_steps(double bits, uint32_t counts[static 3])
+/* Cells of a table (NULL: of both) that differ by so many steps; the last also counts all beyond it. */
+static void count_steps(const char *table, double bits, uint32_t counts[static 3])
 {
+    memset(counts, 0, 3 * sizeof counts[0]);
     for (uint32_t r = 0; r < PL_PUBLISHED_ROWS; r++)
         for (uint32_t t = 0; t < PL_PUBLISHED_TARGETS; t++) {
+            if (table != NULL && strcmp(pl_published_row(r)->table, table) != 0)
+                continue;
             int steps = abs(pl_published_steps(pl_published_row(r), t, bits));
             counts[steps < 2 ? steps : 2]++;
         }
 }
 
-static void print_text(const struct pl_headlines *h, const uint32_t counts[static 3],
-                       const uint32_t plain[static 3])
+/* What other numbers of bits would do: the one number that is fitted. */
+static void print_sweep(void)
+{
+    static const double bits[] = {11, 12, PL_PUBLISHED_BITS, 13.4, 16};
+    printf("bits on the link per parameter and reduce   the same / one step / more: Table 4   Table 6\n");
+    for (size_t i = 0; i < sizeof bits / sizeof bits[0]; i++) {
+        uint32_t four[3], six[3];
+        count_steps("4", bits[i], four);
+        count_steps("6", bits[i], six);
+        printf("%6.1f %61u / %2u / %2u   %2u / %2u / %2u\n", bits[i], four[0], four[1], four[2], six[0],
+               six[1], six[2]);
+    }
+    printf("\n");
+}
+
+static void print_text(const struct pl_headlines *h, const uint32_t counts[static 3])
 {
     printf("Gbit/s for a compute utilisation of 50 to 99%%: published, the model's, steps of their grid "
            "between them.\n\n"
@@ -56,12 +73,11 @@ static void print_text(const struct pl_headlines *h, const uint32_t counts[stati
     print_table("4");
     printf("DiLoCo scaling laws, Table 6\n");
     print_table("6");
-    printf("%u cells: %u the same, %u one step apart, %u more (a step is a factor of 1.21).\n"
-           "One set of assumptions for all: %.1f bits on the link per parameter and reduce; with the full 16 "
-           "bits of\n"
-           "bf16 %u are the same, %u one step apart, %u more. docs/planner.md says the rest.\n\n",
-           counts[0] + counts[1] + counts[2], counts[0], counts[1], counts[2], PL_PUBLISHED_BITS, plain[0],
-           plain[1], plain[2]);
+    printf("%u cells: %u the same, %u one step apart, %u more (a step is a factor of 1.21). One set of "
+           "assumptions\n"
+           "for all (docs/planner.md), with %.1f bits on the link per parameter and reduce.\n\n",
+           counts[0] + counts[1] + counts[2], counts[0], counts[1], counts[2], PL_PUBLISHED_BITS);
+    print_sweep();
     printf("Eight sites, 5B parameters, steps of 1 s       published   model\n"
            "  data-parallel, bf16 ring, 95%% utilisation    %9.0f %7.1f Gbit/s\n"
            "  decoupled, int4, P = H = 24                  %9.2f %7.2f Gbit/s\n",
@@ -86,13 +102,12 @@ static void print_json(const struct pl_headlines *h, const uint32_t counts[stati
 int pl_plan_bandwidth(bool json)
 {
     struct pl_headlines h;
-    uint32_t counts[3] = {0, 0, 0}, plain[3] = {0, 0, 0};
+    uint32_t counts[3];
     pl_published_headlines(&h);
-    count_steps(PL_PUBLISHED_BITS, counts);
-    count_steps(16, plain);
+    count_steps(NULL, PL_PUBLISHED_BITS, counts);
     if (json)
         print_json(&h, counts);
     else
-        print_text(&h, counts, plain);
+        print_text(&h, counts);
     return counts[2] == 0 ? PL_EXIT_OK : PL_EXIT_FAILED;
 }
