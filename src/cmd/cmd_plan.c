@@ -39,8 +39,8 @@ static enum pelago_status set_links(struct pl_plan_input *in, const struct pl_bu
 /* The syncer where it was asked for, or beside the site that makes the run shortest. */
 static enum pelago_status plan_on_wan(struct job *j, const struct pl_buf *wan, struct pl_error *err)
 {
-    static struct pl_plan_input in; /* large */
-    static struct pl_plan plan;
+    struct pl_plan_input in;
+    struct pl_plan plan;
     enum pelago_status st = PELAGO_INVALID;
     for (uint32_t i = 0; i < (j->args.syncer != NULL ? 1 : j->in.site_count); i++) {
         const char *home = j->args.syncer != NULL ? j->args.syncer : j->in.sites[i].name;

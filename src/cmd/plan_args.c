@@ -11,6 +11,7 @@
 #include <string.h>
 
 const char pl_plan_command[] = "plan";
+enum { OPTIONS_MAX = 48 };
 
 static const char about[] =
     "What to expect of a run over several sites, before it is paid for: fragments, period, codecs, shards "
@@ -24,15 +25,9 @@ static const char about[] =
     "docs/planner.md\n"
     "says what is assumed.";
 
-bool pl_plan_args_parse(struct pl_plan_args *a, int argc, char **argv, int *exit_code)
+static uint32_t site_options(struct pl_plan_args *a, struct pl_option *out)
 {
     const struct pl_option table[] = {
-        {"params", "COUNT", "parameters of the model, such as 12G", PL_OPTION_COUNT, &a->params, 1, 0},
-        {"model", "NAME", "... or a preset: 1m, 5m, 14m, 35m, 124m, 350m or 1b", PL_OPTION_TEXT, &a->model, 0,
-         0},
-        {"tokens", "COUNT", "how long to train (default: 20 a parameter)", PL_OPTION_COUNT, &a->tokens, 1, 0},
-        {"batch", "COUNT", "tokens of one learner's step (default: by the scaling laws)", PL_OPTION_COUNT,
-         &a->batch, 1, 0},
         {"sites", "NAME*", "their names; regions, with --wan (default: site-1, site-2, ...)", PL_OPTION_LIST,
          &a->sites, 0, 0},
         {"chips", "N*", "chips of a site", PL_OPTION_LIST, &a->chips, 0, 0},
@@ -47,6 +42,20 @@ bool pl_plan_args_parse(struct pl_plan_args *a, int argc, char **argv, int *exit
         {"price", "X*", "of a chip for an hour (default: cost is counted in chip-hours)", PL_OPTION_LIST,
          &a->price, 0, 0},
         {"egress", "X*", "of a GB over the link (default: 0)", PL_OPTION_LIST, &a->egress, 0, 0},
+    };
+    memcpy(out, table, sizeof table);
+    return sizeof table / sizeof table[0];
+}
+
+static uint32_t run_options(struct pl_plan_args *a, struct pl_option *out)
+{
+    const struct pl_option table[] = {
+        {"params", "COUNT", "parameters of the model, such as 12G", PL_OPTION_COUNT, &a->params, 1, 0},
+        {"model", "NAME", "... or a preset: 1m, 5m, 14m, 35m, 124m, 350m or 1b", PL_OPTION_TEXT, &a->model, 0,
+         0},
+        {"tokens", "COUNT", "how long to train (default: 20 a parameter)", PL_OPTION_COUNT, &a->tokens, 1, 0},
+        {"batch", "COUNT", "tokens of one learner's step (default: by the scaling laws)", PL_OPTION_COUNT,
+         &a->batch, 1, 0},
         {"slice", "N", "chips that fail and return together (default: 4)", PL_OPTION_U32, &a->slice, 1, 0},
         {"repair", "TIME", "until a failed slice is back (default: 60min)", PL_OPTION_TIME, &a->repair_ns, 0,
          0},
@@ -65,6 +74,14 @@ bool pl_plan_args_parse(struct pl_plan_args *a, int argc, char **argv, int *exit
         {"period", "N", "given instead of chosen", PL_OPTION_U32, &a->period, 1, 0},
         {"up", "CODEC", "given instead of chosen: fp32, bf16, int4 or int2", PL_OPTION_TEXT, &a->up, 0, 0},
         {"down", "CODEC", "the same for the way down", PL_OPTION_TEXT, &a->down, 0, 0},
+    };
+    memcpy(out, table, sizeof table);
+    return sizeof table / sizeof table[0];
+}
+
+bool pl_plan_args_parse(struct pl_plan_args *a, int argc, char **argv, int *exit_code)
+{
+    const struct pl_option own[] = {
         {"write", "FILE", "the configuration for pelago syncer and pelago run", PL_OPTION_TEXT, &a->write, 0,
          0},
         {"json", NULL, "print JSON", PL_OPTION_FLAG, &a->json, 0, 0},
@@ -76,8 +93,13 @@ bool pl_plan_args_parse(struct pl_plan_args *a, int argc, char **argv, int *exit
         {"config", "FILE", "YAML with any of these options, key: value; the command line goes over it",
          PL_OPTION_TEXT, &a->config, 0, 0},
     };
-    const struct pl_options options = {pl_plan_command, "[OPTION...]", about, table,
-                                       sizeof table / sizeof table[0]};
+    struct pl_option table[OPTIONS_MAX];
+    uint32_t count = site_options(a, table);
+    count += run_options(a, table + count);
+    pl_assert(count + sizeof own / sizeof own[0] <= OPTIONS_MAX);
+    memcpy(table + count, own, sizeof own);
+    count += sizeof own / sizeof own[0];
+    const struct pl_options options = {pl_plan_command, "[OPTION...]", about, table, count};
     struct pl_words words;
     *a = (struct pl_plan_args){.seeds = "1..10"};
     pl_conf_init(&a->conf);

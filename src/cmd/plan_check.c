@@ -69,8 +69,8 @@ static void print_verdict(uint64_t seed, const struct pl_plan_input *in, const s
 
 int pl_plan_check_seeds(uint64_t first, uint64_t last, bool json)
 {
-    static struct pl_plan_input in; /* large */
-    static struct verdict v;
+    struct pl_plan_input in;
+    struct verdict v;
     double goodput = 0, time = 0, gain = -1;
     struct pl_error err;
     if (!json)

@@ -120,11 +120,10 @@ static void find_shards(const struct pl_plan_input *in, struct pl_plan *p)
 
 static void find_bottleneck(const struct pl_plan_input *in, struct pl_plan *p)
 {
-    static struct pl_plan_input free_links; /* too large for a stack */
+    struct pl_plan_input free_links = *in;
     struct pl_plan_outcome free_best;
     double failures = 0, worst = 0, load = 0;
     uint32_t failing = 0, loaded = 0;
-    free_links = *in;
     for (uint32_t i = 0; i < in->site_count; i++) {
         const struct pl_plan_site_outcome *o = &p->best.sites[i];
         double lost = o->tokens_s * (1 - o->goodput);
@@ -157,7 +156,7 @@ static void find_bottleneck(const struct pl_plan_input *in, struct pl_plan *p)
 
 static void find_worth(const struct pl_plan_input *in, struct pl_plan *p)
 {
-    static struct pl_plan_input fewer; /* too large for a stack */
+    struct pl_plan_input fewer;
     struct pl_plan_outcome best;
     for (uint32_t i = 0; i < in->site_count && in->site_count > 1; i++) {
         fewer = *in;
@@ -192,9 +191,8 @@ static bool price_chips(struct pl_plan_input *in)
 
 enum pelago_status pl_plan_make(const struct pl_plan_input *in, struct pl_plan *out, struct pl_error *err)
 {
-    static struct pl_plan_input priced; /* too large for a stack */
+    struct pl_plan_input priced = *in;
     PL_TRY(pl_plan_check(in, err));
-    priced = *in;
     *out = (struct pl_plan){.priced = price_chips(&priced)};
     PL_TRY(find_best(&priced, &out->best, err));
     find_shards(&priced, out);

@@ -157,7 +157,7 @@ static void exchange(struct link *l, uint32_t f, uint64_t cycle, double due_s)
     double merge_s = l->in->params / c->fragments * l->in->site_count * PL_PLAN_MERGE_S;
     uint32_t apart = pl_max32(l->stride / c->fragments, 1);
     l->versions[f]++;
-    if (((cycle + f * apart) & (l->stride - 1)) != 0)
+    if (((cycle + (uint64_t)f * apart) & (l->stride - 1)) != 0)
         return;
     bool merged = send_up(l, f, due_s);
     send_down(l, f, (merged ? fmax(l->up_free, due_s) : due_s) + merge_s);
