@@ -223,7 +223,7 @@ static enum pelago_status read_model(struct pl_plan_args *a, struct pl_plan_inpu
         return pl_fail(err, PELAGO_INVALID,
                        "params and model both say how large it is, expected one of them");
     if (a->model == NULL && a->params == 0)
-        return pl_fail(err, PELAGO_INVALID, "params is not given, expected 1000 to 100000G, or model");
+        return pl_fail(err, PELAGO_INVALID, "params is not given, expected 1000 to 1000G, or model");
     if (a->model != NULL) {
         if (pl_model_config_preset(a->model, &a->shape, err) != PELAGO_OK)
             return PELAGO_INVALID;

@@ -24,15 +24,21 @@ static struct words amount(double v)
     return w;
 }
 
-static struct words rate(double bits_s)
+/* With the unit of thousands: "1.35 Gbit/s", "152 MB". */
+static struct words scaled(double v, const char *unit)
 {
-    static const char *const units[] = {"bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"};
+    static const char *const thousands[] = {"", "k", "M", "G", "T", "P"};
     struct words w;
     unsigned i = 0;
-    for (; bits_s >= 999.5 && i + 1 < sizeof units / sizeof units[0]; i++)
-        bits_s /= 1000;
-    (void)snprintf(w.at, sizeof w.at, "%.3g %s", bits_s, units[i]);
+    for (; v >= 999.5 && i + 1 < sizeof thousands / sizeof thousands[0]; i++)
+        v /= 1000;
+    (void)snprintf(w.at, sizeof w.at, "%.3g %s%s", v, thousands[i], unit);
     return w;
+}
+
+static struct words rate(double bits_s)
+{
+    return scaled(bits_s, "bit/s");
 }
 
 static struct words span(double s)
@@ -62,15 +68,15 @@ static void print_settings(const struct pl_plan_input *in, const struct pl_plan 
 {
     const struct pl_plan_outcome *b = &p->best;
     const struct pl_plan_choice *c = &b->choice;
-    double up = (double)pl_codec_bytes(c->up, (size_t)(in->params / c->fragments)) / 1e6;
-    double down = (double)pl_codec_bytes(c->down, (size_t)(in->params / c->fragments)) / 1e6;
-    printf("  fragments  P = %-5u  %s parameters each: %.3g MB up, %.3g MB down\n", c->fragments,
-           amount(in->params / c->fragments).at, up, down);
+    size_t values = (size_t)(in->params / c->fragments);
+    printf("  fragments  P = %-5u  %s parameters each: %s up, %s down\n", c->fragments,
+           amount(in->params / c->fragments).at, scaled((double)pl_codec_bytes(c->up, values), "B").at,
+           scaled((double)pl_codec_bytes(c->down, values), "B").at);
     printf("  period     H = %-5u  every fragment once in %s\n", c->period, span(b->cycle_s).at);
     printf("  overlap    tau = %-3u  steps hide an exchange; quorum K = %u\n", b->overlap, in->quorum);
     printf("  codecs     up %s, down %s\n", pl_codec_name(c->up), pl_codec_name(c->down));
-    printf("  syncer     %u shard%s, each %.3g GB of memory and %s each way\n\n", p->shards,
-           p->shards == 1 ? "" : "s", p->shard_bytes / 1e9, rate(p->shard_bits_s).at);
+    printf("  syncer     %u shard%s, each %s of memory and %s each way\n\n", p->shards,
+           p->shards == 1 ? "" : "s", scaled(p->shard_bytes, "B").at, rate(p->shard_bits_s).at);
 }
 
 static void print_sites(const struct pl_plan_input *in, const struct pl_plan *p)
@@ -183,6 +189,9 @@ static void print_warnings(const struct pl_plan_input *in, const struct pl_plan 
     if (in->deadline_s > 0 && p->best.time_s > in->deadline_s)
         printf("\n  warning: the deadline is missed by %s; %.3g times the chips would meet it.",
                span(p->best.time_s - in->deadline_s).at, p->best.time_s / in->deadline_s);
+    if (p->shard_bytes > in->syncer_bytes)
+        printf("\n  warning: a shard needs %s of memory and a host has %s; a run has at most %u shards.",
+               scaled(p->shard_bytes, "B").at, scaled(in->syncer_bytes, "B").at, p->shards);
     for (uint32_t i = 0; i < in->site_count; i++)
         if (p->best.sites[i].stride > 1)
             printf("\n  warning: the link of %s carries %s only and takes part in every %uth cycle.",

@@ -42,7 +42,7 @@ struct range {
     }
 
 static const struct range plan_ranges[] = {
-    OF_PLAN("params", params, 1e3, 1e14, "1000 to 100000G"),
+    OF_PLAN("params", params, 1e3, 1e12, "1000 to 1000G"),
     OF_PLAN("tokens", tokens, 1e3, 1e18, "1000 to 1e18"),
     OF_PLAN("batch", batch_tokens, 1, 1e10, "1 to 10G tokens"),
     OF_PLAN("repair", repair_s, 0, 1e8, "0 to 1e8 seconds"),

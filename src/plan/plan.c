@@ -164,6 +164,8 @@ static void find_worth(const struct pl_plan_input *in, struct pl_plan *p)
         for (uint32_t k = i; k < fewer.site_count; k++)
             fewer.sites[k] = in->sites[k + 1];
         fewer.quorum = pl_min32(in->quorum, fewer.site_count);
+        fewer.fixed.up = p->best.choice.up; /* one site more or less hardly changes them */
+        fewer.fixed.down = p->best.choice.down;
         p->worth[i] = (struct pl_plan_worth){.costs = p->best.sites[i].cost};
         if (find_best(&fewer, &best, NULL) != PELAGO_OK)
             continue;

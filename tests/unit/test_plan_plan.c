@@ -97,7 +97,7 @@ static void test_other_nonsense(void **state)
         double *field, value;
         const char *sentence;
     } cases[] = {
-        {&in.params, 0, "params is out of its range, expected 1000 to 100000G"},
+        {&in.params, 0, "params is out of its range, expected 1000 to 1000G"},
         {&in.tokens, -1, "tokens is out of its range, expected 1000 to 1e18"},
         {&in.batch_tokens, 0, "batch is out of its range, expected 1 to 10G tokens"},
         {&in.repair_s, -1, "repair is out of its range, expected 0 to 1e8 seconds"},
