@@ -44,7 +44,7 @@ static void uneven_chips(struct pl_goodput_options *o)
 static void correlated(struct pl_goodput_options *o)
 {
     o->domain_slices = 64;
-    o->domain_loss_per_day = 0.02;
+    o->domain_loss_per_day = 0.1;
 }
 
 static void broken_links(struct pl_goodput_options *o)
@@ -58,7 +58,7 @@ static const struct pl_goodput_case worlds[] = {
     {"uneven chips", "speed of slices deviates by 1%; 2 stragglers a day and learner, half speed for 10 min",
      NULL, uneven_chips},
     {"correlated loss",
-     "64 neighbouring slices lost at once, each such group every 50 days, back after an hour", NULL,
+     "64 neighbouring slices lost at once, each such group every 10 days, back after an hour", NULL,
      correlated},
     {"broken links", "100 Gbit/s a learner, 6 outages a day of 5 min, model of 100 GB", NULL, broken_links},
 };

@@ -185,9 +185,9 @@ static void test_nonsense(void **state)
     REFUSED(period_steps, 0, "period");
     REFUSED(slice_chips, 0, "slice");
     REFUSED(mtbi_s, -1, "mtbi");
-    REFUSED(mtbi_s, NAN, "mtbi");
+    REFUSED(mtbi_s, (double)NAN, "mtbi");
     REFUSED(days, 0, "days");
-    REFUSED(days, INFINITY, "days");
+    REFUSED(days, (double)INFINITY, "days");
     REFUSED(detect_s, -1, "detect");
     REFUSED(repair.mean_s, -1, "repair");
     REFUSED(repair.shape, 0, "repair-shape");
