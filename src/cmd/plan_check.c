@@ -16,6 +16,11 @@ struct verdict {
     double gain;                  /* of it, in time; below 0: none is better */
 };
 
+static bool is_same(const struct pl_plan_choice *a, const struct pl_plan_choice *b)
+{
+    return a->fragments == b->fragments && a->period == b->period && a->up == b->up && a->down == b->down;
+}
+
 static enum pelago_status try_changes(const struct pl_plan_input *in, uint64_t seed,
                                       const struct pl_alloc *alloc, struct verdict *v, struct pl_error *err)
 {
@@ -24,7 +29,8 @@ static enum pelago_status try_changes(const struct pl_plan_input *in, uint64_t s
     struct pl_plan_simulated s;
     v->gain = -1;
     for (uint32_t i = 0; pl_plan_change(&v->plan.best.choice, i, &c); i++) {
-        if (c.fragments > c.period || pl_plan_evaluate(in, &c, &o, NULL) != PELAGO_OK)
+        if (is_same(&c, &v->plan.best.choice) || c.fragments > c.period ||
+            pl_plan_evaluate(in, &c, &o, NULL) != PELAGO_OK)
             continue;
         PL_TRY(pl_plan_simulate(in, &o, seed, alloc, &s, err));
         double gain = v->simulated.time_s / s.time_s - 1;
