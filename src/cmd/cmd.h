@@ -24,5 +24,6 @@ int pl_cmd_status(int argc, char **argv);
 int pl_cmd_top(int argc, char **argv);
 int pl_cmd_replay(int argc, char **argv);
 int pl_cmd_chaos(int argc, char **argv);
+int pl_cmd_plan(int argc, char **argv);
 
 #endif

@@ -37,6 +37,7 @@ static const struct command commands[] = {
     {"eval", pl_cmd_eval, "the loss of a model, and its score on multiple choice"},
     {"sample", pl_cmd_sample, "text that a model goes on with"},
     {"sim", pl_cmd_sim, "the protocol in a simulated world, by seed; pelago sim --help says more"},
+    {"plan", pl_cmd_plan, "what to expect of a run over several sites, and how to set it"},
     {"data", pl_cmd_data, "tokenizers and token files"},
     {"export", pl_cmd_export, "a checkpoint as a Hugging Face folder"},
     {"import", pl_cmd_import, "a Hugging Face folder as a checkpoint"},
