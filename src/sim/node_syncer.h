@@ -41,13 +41,16 @@ struct pl_staged {
     bool active, good;
     uint64_t round, digest;
     uint64_t tokens;
+    uint32_t contributors;
     float *theta, *momentum, *broadcast, *delta;
-    uint8_t *update;
+    uint8_t *update; /* [update_bytes]; NULL: none */
+    uint32_t update_bytes;
 };
 
 struct pl_ring_slot {
     uint64_t version; /* the encoded update leads to this version; 0 none */
     uint8_t *bytes;
+    uint32_t size;
 };
 
 struct pl_shard_fragment {
@@ -82,7 +85,8 @@ struct pl_snode {
     struct pl_sync_conn *conns; /* [options.conns_max] */
     float *scratch;             /* [learners_max][largest] decoded pushes */
     struct pl_contribution *parts;
-    double *merging; /* scratch of pl_merge */
+    double *merging;   /* scratch of pl_merge */
+    uint8_t *encoding; /* [update_bytes_max] an update being made */
 };
 
 bool pl_snode_init(struct pl_world *w, uint32_t shard);
@@ -110,7 +114,9 @@ void pl_snode_publish(struct pl_world *w, struct pl_snode *s, const struct pl_sy
 struct pl_outgoing *pl_snode_update(struct pl_world *w, struct pl_snode *s,
                                     const struct pl_msg_update *header);
 void pl_snode_free_outgoing(struct pl_world *w, struct pl_outgoing *o);
-void pl_snode_set_ring(struct pl_world *w, struct pl_shard_fragment *f, uint64_t version, uint8_t *bytes);
+/* bytes is the ring's from now on; NULL: empties the slot. */
+void pl_snode_set_ring(struct pl_world *w, struct pl_shard_fragment *f, uint64_t version, uint8_t *bytes,
+                       uint32_t size);
 
 /* node_syncer_store.c */
 bool pl_snode_vault_init(struct pl_world *w, struct pl_snode *s);
