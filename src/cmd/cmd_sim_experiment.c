@@ -27,17 +27,36 @@ struct sitting {
     uint32_t done, skipped, failed;
 };
 
-static bool is_known(const struct sitting *s, uint64_t key, uint64_t seed)
+static bool write_out(struct sitting *s, struct pl_buf *line)
 {
-    const char *at = (const char *)s->known.data, *end = at + s->known.len;
+    return pl_buf_append(line, "\n", 1) == PELAGO_OK &&
+           fwrite(line->data, 1, line->len, s->results) == line->len && fflush(s->results) == 0 &&
+           pl_buf_append(&s->known, line->data, line->len) == PELAGO_OK;
+}
+
+/* True: the run is there. One that another experiment made is noted under this one's name. */
+static bool is_known(struct sitting *s, const struct pl_lab_row *row, uint64_t key, uint64_t seed)
+{
+    const char *at = (const char *)s->known.data, *end = at + s->known.len, *found = NULL;
+    size_t found_len = 0;
     while (at < end) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         size_t len = (size_t)((stop != NULL ? stop : end) - at);
-        if (pl_lab_line_is(at, len, key, seed))
-            return true;
+        if (pl_lab_line_is(at, len, key, seed)) {
+            if (pl_lab_line_named(&s->experiment, row, at, len))
+                return true;
+            found = at;
+            found_len = len;
+        }
         at += len + 1;
     }
-    return false;
+    struct pl_buf line;
+    pl_buf_init(&line, &s->lab.alloc, RESULTS_MAX);
+    bool noted = found != NULL &&
+                 pl_lab_line_rename(&s->experiment, row, found, found_len, &line) == PELAGO_OK &&
+                 write_out(s, &line);
+    pl_buf_release(&line);
+    return noted;
 }
 
 static bool write_line(struct sitting *s, const struct pl_lab_row *row, uint64_t seed,
@@ -46,8 +65,7 @@ static bool write_line(struct sitting *s, const struct pl_lab_row *row, uint64_t
     struct pl_buf line;
     pl_buf_init(&line, &s->lab.alloc, RESULTS_MAX);
     bool good = pl_lab_line(&s->experiment, row, seed, result, &s->lab.alloc, &line) == PELAGO_OK &&
-                pl_buf_append(&line, "\n", 1) == PELAGO_OK &&
-                fwrite(line.data, 1, line.len, s->results) == line.len && fflush(s->results) == 0;
+                write_out(s, &line);
     pl_buf_release(&line);
     return good;
 }
@@ -74,7 +92,7 @@ static void run_one(struct sitting *s, const struct pl_lab_row *row, uint64_t ke
 {
     static struct pl_lab_result result; /* large */
     struct pl_error err = {PELAGO_OK, ""};
-    if (is_known(s, key, seed)) {
+    if (is_known(s, row, key, seed)) {
         s->skipped++;
         return;
     }

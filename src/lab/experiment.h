@@ -47,5 +47,10 @@ enum pelago_status pl_lab_line(const struct pl_lab_experiment *e, const struct p
                                struct pl_buf *out);
 /* Whether a line is that of a finished run with this key and seed. Lines of any other kind are not. */
 bool pl_lab_line_is(const char *line, size_t len, uint64_t key, uint64_t seed);
+/* Such a line may come from another experiment that has the same row under its own name: */
+bool pl_lab_line_named(const struct pl_lab_experiment *e, const struct pl_lab_row *row, const char *line,
+                       size_t len);
+enum pelago_status pl_lab_line_rename(const struct pl_lab_experiment *e, const struct pl_lab_row *row,
+                                      const char *line, size_t len, struct pl_buf *out);
 
 #endif

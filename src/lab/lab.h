@@ -64,6 +64,7 @@ struct pl_lab_result {
     double loss;            /* of the outer parameters on the text to be judged by, nats a token */
     uint64_t eval_tokens;
     uint64_t outer_steps;                      /* merges of all fragments */
+    uint64_t steps_of[PL_LAB_LEARNERS_MAX]; /* ... of each */
     uint64_t cohorts[PL_LAB_LEARNERS_MAX + 1]; /* merges with so many contributions */
     uint64_t bytes_up,
         bytes_down; /* on the wire: frames and TLS records; all-reduce by ring in bf16 for data_parallel */

@@ -45,6 +45,11 @@ static json_t *settings_of(const struct pl_lab_row *row, const struct pl_alloc *
     if (pl_settings_print(&s, &text) == PELAGO_OK)
         (void)pl_json_parse((struct pl_bytes){text.data, text.len}, "settings", &root, NULL);
     pl_buf_release(&text);
+    if (row->settings.algorithm == PL_ALGORITHM_DATA_PARALLEL && root != NULL) {
+        /* Nothing is merged: how it would be makes no other run of it. */
+        (void)json_object_del(root, "sync");
+        (void)pl_json_put(root, "sync.learners", json_integer(row->settings.learners));
+    }
     return root;
 }
 
@@ -114,6 +119,30 @@ static json_t *outcome_of(const struct pl_lab_result *r)
                      "value_digest", pl_json_bits_value(r->value_digest));
 }
 
+/* What a run is called, and compared with. */
+static void put_names(json_t *line, const struct pl_lab_experiment *e, const struct pl_lab_row *row)
+{
+    (void)json_object_set_new(line, "experiment", json_string(e->name));
+    (void)json_object_set_new(line, "row", json_string(row->name));
+    (void)json_object_del(line, "against");
+    (void)json_object_del(line, "bar");
+    if (row->against[0] != '\0')
+        (void)json_object_set_new(line, "against", json_string(row->against));
+    if (isfinite(row->bar))
+        (void)json_object_set_new(line, "bar", json_real(row->bar));
+}
+
+static enum pelago_status append(const json_t *line, struct pl_buf *out)
+{
+    const size_t flags = JSON_COMPACT | JSON_REAL_PRECISION(DIGITS);
+    size_t need = json_dumpb(line, NULL, 0, flags);
+    if (need == 0 || need > LINE_MAX)
+        return PELAGO_LIMIT;
+    PL_TRY(pl_buf_reserve(out, need));
+    out->len += json_dumpb(line, (char *)out->data + out->len, need, flags);
+    return PELAGO_OK;
+}
+
 static json_t *line_of(const struct pl_lab_experiment *e, const struct pl_lab_row *row, uint64_t seed,
                        const struct pl_lab_result *r, const struct pl_alloc *alloc)
 {
@@ -133,14 +162,7 @@ enum pelago_status pl_lab_line(const struct pl_lab_experiment *e, const struct p
                                struct pl_buf *out)
 {
     json_t *line = line_of(e, row, seed, result, alloc);
-    enum pelago_status st = PELAGO_NOMEM;
-    if (line != NULL) {
-        size_t need = json_dumpb(line, NULL, 0, JSON_COMPACT | JSON_REAL_PRECISION(DIGITS));
-        st = need > 0 && need <= LINE_MAX ? pl_buf_reserve(out, need) : PELAGO_LIMIT;
-        if (st == PELAGO_OK)
-            out->len += json_dumpb(line, (char *)out->data + out->len, need,
-                                   JSON_COMPACT | JSON_REAL_PRECISION(DIGITS));
-    }
+    enum pelago_status st = line != NULL ? append(line, out) : PELAGO_NOMEM;
     json_decref(line);
     return st;
 }
@@ -154,4 +176,32 @@ bool pl_lab_line_is(const char *line, size_t len, uint64_t key, uint64_t seed)
                 json_is_number(json_object_get(root, "eval_loss"));
     json_decref(root);
     return same;
+}
+
+static bool is_text(const json_t *root, const char *member, const char *text)
+{
+    const char *at = json_string_value(json_object_get(root, member));
+    return at != NULL && strcmp(at, text) == 0;
+}
+
+bool pl_lab_line_named(const struct pl_lab_experiment *e, const struct pl_lab_row *row, const char *line,
+                       size_t len)
+{
+    json_t *root = json_loadb(line, len, 0, NULL);
+    bool named = is_text(root, "experiment", e->name) && is_text(root, "row", row->name);
+    json_decref(root);
+    return named;
+}
+
+enum pelago_status pl_lab_line_rename(const struct pl_lab_experiment *e, const struct pl_lab_row *row,
+                                      const char *line, size_t len, struct pl_buf *out)
+{
+    json_t *root = json_loadb(line, len, 0, NULL);
+    enum pelago_status st = PELAGO_NOMEM;
+    if (root != NULL) {
+        put_names(root, e, row);
+        st = append(root, out);
+    }
+    json_decref(root);
+    return st;
 }

@@ -163,6 +163,7 @@ static double step(void *self, const struct pl_objective_step *s)
         pl_layout_gather(&w->layout, i, l->trainer->model->params, s->theta + w->fragments[i].first);
     w->result->tokens += report.tokens;
     w->result->steps++;
+    w->result->steps_of[s->host]++;
     return report.loss;
 }
 
