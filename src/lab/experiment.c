@@ -19,10 +19,32 @@ enum { SEQ = 256, GLOBAL_BATCH = 64, EVAL_TOKENS = 1000000 };
 
 /* Keys that are the lab's; every other one is a setting. */
 static const char *const own_keys[] = {
-    "about",        "rows",       "seeds",          "model",  "learners",         "global_batch",
-    "data",         "shares",     "split",          "speeds", "batches",          "joiners",
-    "join_at",      "latency_ms", "bandwidth_mbit", "trace",  "trace_scale",      "trace_skip_s",
-    "checkpoint_s", "points",     "against",        "bar",    "tokens_per_param", "short_tokens_per_param",
+    "about",
+    "rows",
+    "seeds",
+    "model",
+    "learners",
+    "global_batch",
+    "data",
+    "shares",
+    "split",
+    "speeds",
+    "batches",
+    "joiners",
+    "join_at",
+    "latency_ms",
+    "bandwidth_mbit",
+    "trace",
+    "trace_scale",
+    "trace_skip_s",
+    "trace_fold",
+    "restart_s",
+    "checkpoint_s",
+    "points",
+    "against",
+    "bar",
+    "tokens_per_param",
+    "short_tokens_per_param",
 };
 
 static bool is_own(const char *key)
@@ -114,6 +136,16 @@ static enum pelago_status text(const struct pl_lab_experiment *e, const char *ro
     if (entry != NULL)
         memcpy(out, entry->value, strlen(entry->value) + 1);
     return PELAGO_OK;
+}
+
+static enum pelago_status flag(const struct pl_lab_experiment *e, const char *row, const char *key, bool *out,
+                               struct pl_error *err)
+{
+    const struct pl_conf_entry *entry = find(e, row, key);
+    if (entry == NULL)
+        return PELAGO_OK;
+    *out = strcmp(entry->value, "true") == 0;
+    return *out || strcmp(entry->value, "false") == 0 ? PELAGO_OK : refuse(e, entry, "true or false", err);
 }
 
 /* Numbers with commas between them, repeated until there are `want`; none where the key is not there. */
@@ -364,7 +396,7 @@ static enum pelago_status set_learners(const struct pl_lab_experiment *e, struct
 static enum pelago_status read_world(const struct pl_lab_experiment *e, struct pl_lab_row *row,
                                      double *points, struct pl_error *err)
 {
-    double latency_ms = 20, mbit = 100, checkpoint_s = 0;
+    double latency_ms = 20, mbit = 100, checkpoint_s = 0, restart_s = 1;
     const char *name = row->name;
     row->step_ns = PL_SEC;
     row->trace_scale = 1;
@@ -376,11 +408,14 @@ static enum pelago_status read_world(const struct pl_lab_experiment *e, struct p
     PL_TRY(real(e, name, "checkpoint_s", 0, 1e9, &checkpoint_s, err));
     PL_TRY(text(e, name, "trace", row->trace, sizeof row->trace, err));
     PL_TRY(real(e, name, "trace_scale", 1e-6, 1e9, &row->trace_scale, err));
+    PL_TRY(real(e, name, "restart_s", 0.001, 1e6, &restart_s, err));
+    PL_TRY(flag(e, name, "trace_fold", &row->trace_fold, err));
     PL_TRY(count(e, name, "trace_skip_s", 0, 1000000000, &row->trace_skip_s, err));
     PL_TRY(real(e, name, "points", 0, PL_LAB_POINTS_MAX - 1, points, err));
     row->latency_ns = (uint64_t)(latency_ms * 1e6);
     row->bandwidth = (uint64_t)(mbit * 1e6 / 8);
     row->checkpoint_ns = (uint64_t)(checkpoint_s * 1e9);
+    row->restart_ns = (uint64_t)(restart_s * 1e9);
     return PELAGO_OK;
 }
 
@@ -388,14 +423,14 @@ static enum pelago_status read_head(const struct pl_lab_experiment *e, struct pl
                                     struct pl_error *err)
 {
     const char *name = row->name;
-    char model[sizeof row->settings.model] = "1m", split[8] = "false";
+    char model[sizeof row->settings.model] = "1m";
     uint32_t learners = 1;
     double shorter = 1;
     row->global_batch = GLOBAL_BATCH;
     row->tokens_per_param = 20;
     row->bar = NAN;
     PL_TRY(text(e, name, "model", model, sizeof model, err));
-    PL_TRY(text(e, name, "split", split, sizeof split, err));
+    PL_TRY(flag(e, name, "split", &row->split, err));
     PL_TRY(text(e, name, "against", row->against, sizeof row->against, err));
     PL_TRY(real(e, name, "bar", -100, 1000, &row->bar, err));
     PL_TRY(small(e, name, "learners", 1, PL_LAB_LEARNERS_MAX, &learners, err));
@@ -404,7 +439,6 @@ static enum pelago_status read_head(const struct pl_lab_experiment *e, struct pl
     PL_TRY(real(e, name, "short_tokens_per_param", 1e-6, 1e6, &shorter, err));
     if (row->shorter)
         row->tokens_per_param = shorter;
-    row->split = strcmp(split, "true") == 0;
     PL_TRY(pl_model_config_preset(model, &row->settings.trainer.config, err));
     pl_model_config_complete(&row->settings.trainer.config);
     (void)pl_fmt(row->settings.model, sizeof row->settings.model, "%s", model);

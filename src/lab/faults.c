@@ -6,16 +6,25 @@
 #include "data/input.h"
 #include "lab/world.h"
 
-/* Down for good until it comes up; its disk stays. */
-static bool to_action(const struct pl_chaos_event *ev, struct pl_action *a)
+/* A learner that goes down stays down until it comes up; one that is killed is back after restart_ns. Its disk stays.
+ * Returns how many actions it makes. */
+static uint32_t to_actions(const struct pl_chaos_event *ev, uint64_t restart_ns, struct pl_action *a)
 {
-    bool down = ev->action->verb == PL_CHAOS_DOWN && !ev->undo;
-    bool up = ev->action->verb == PL_CHAOS_UP || (ev->action->verb == PL_CHAOS_DOWN && ev->undo);
-    *a = (struct pl_action){.at_ns = pl_max64(ev->at_ns, PL_MS), .node = ev->node};
-    a->kind = up ? PL_ACT_START : ev->at_ns == 0 ? PL_ACT_ABSENT : PL_ACT_CRASH;
-    if (a->kind == PL_ACT_ABSENT)
-        a->at_ns = 0;
-    return down || up;
+    const enum pl_chaos_verb verb = ev->action->verb;
+    const uint64_t at_ns = pl_max64(ev->at_ns, PL_MS);
+    if (verb == PL_CHAOS_UP || (verb == PL_CHAOS_DOWN && ev->undo)) {
+        a[0] = (struct pl_action){.kind = PL_ACT_START, .at_ns = at_ns, .node = ev->node};
+        return 1;
+    }
+    if (verb == PL_CHAOS_DOWN && ev->at_ns == 0) { /* nobody has started yet */
+        a[0] = (struct pl_action){.kind = PL_ACT_ABSENT, .node = ev->node};
+        return 1;
+    }
+    if (verb != PL_CHAOS_DOWN && verb != PL_CHAOS_KILL)
+        return 0;
+    a[0] = (struct pl_action){.kind = PL_ACT_CRASH, .at_ns = at_ns, .node = ev->node};
+    a[1] = (struct pl_action){.kind = PL_ACT_START, .at_ns = at_ns + restart_ns, .node = ev->node};
+    return verb == PL_CHAOS_KILL ? 2 : 1;
 }
 
 static enum pelago_status unroll(const struct pl_chaos_plan *plan, const struct pl_lab_row *row,
@@ -31,10 +40,10 @@ static enum pelago_status unroll(const struct pl_chaos_plan *plan, const struct 
     enum pelago_status st =
         pl_chaos_schedule_init(&s, plan, numbers, row->settings.learners, &none, 1, alloc, err);
     while (st == PELAGO_OK && pl_chaos_schedule_next(&s, &ev)) {
-        if (*count == max)
+        if (*count + 2 > max)
             st = pl_fail(err, PELAGO_LIMIT, "%s has more than %u failures", row->trace, max);
-        else if (to_action(&ev, &actions[*count]))
-            ++*count;
+        else
+            *count += to_actions(&ev, row->restart_ns, &actions[*count]);
     }
     pl_chaos_schedule_release(&s);
     return st;
@@ -44,8 +53,10 @@ static enum pelago_status plan_of(const struct pl_lab_row *row, const struct pl_
                                   struct pl_buf *log, struct pl_buf *text, struct pl_chaos_plan *plan,
                                   struct pl_error *err)
 {
-    struct pl_trace_options o = {
-        .learners = row->settings.learners, .time_scale = row->trace_scale, .skip_s = row->trace_skip_s};
+    struct pl_trace_options o = {.learners = row->settings.learners,
+                                 .fold = row->trace_fold,
+                                 .time_scale = row->trace_scale,
+                                 .skip_s = row->trace_skip_s};
     PL_TRY(pl_input_read_all(alloc, row->trace, log, err));
     PL_TRY(pl_trace_to_plan((const char *)log->data, log->len, &o, alloc, text, err));
     return pl_chaos_plan_parse(plan, (const char *)text->data, text->len, alloc, err);

@@ -45,6 +45,8 @@ struct pl_lab_row {
     char trace[PL_PATH_MAX];               /* a log of failures (chaos/trace.h); "": none */
     double trace_scale;                    /* so much faster */
     uint64_t trace_skip_s;                 /* of the log */
+    bool trace_fold;     /* every failure of the log counts, whatever machine it was (chaos/trace.h) */
+    uint64_t restart_ns; /* until a learner that was killed is back, where the log does not say */
     uint64_t eval_every; /* merged tokens between two evaluations on the way; 0: at the end alone */
 };
 
@@ -64,7 +66,7 @@ struct pl_lab_result {
     double loss;            /* of the outer parameters on the text to be judged by, nats a token */
     uint64_t eval_tokens;
     uint64_t outer_steps;                      /* merges of all fragments */
-    uint64_t steps_of[PL_LAB_LEARNERS_MAX]; /* ... of each */
+    uint64_t steps_of[PL_LAB_LEARNERS_MAX];    /* ... of each */
     uint64_t cohorts[PL_LAB_LEARNERS_MAX + 1]; /* merges with so many contributions */
     uint64_t bytes_up,
         bytes_down; /* on the wire: frames and TLS records; all-reduce by ring in bf16 for data_parallel */
