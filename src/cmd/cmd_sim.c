@@ -35,7 +35,7 @@ static void print_help(void)
         "  --row NAME         ... this row alone\n"
         "  --short            ... with few tokens: minutes instead of hours\n"
         "  --results FILE     ... a line of JSON for each run; those that are there are not run again\n"
-        "                     (default build/experiments/results.jsonl)\n"
+        "                     (default experiments/results.jsonl)\n"
         "  --folder DIR       ... where the token files are (default build/experiments)\n"
         "  --threads N        ... threads of the trainer (default: all)\n"
         "  --twice-percent N  run this share of the seeds twice and compare (default %d)\n"

@@ -16,7 +16,7 @@
 
 enum { RESULTS_MAX = 256 << 20 };
 static const char default_folder[] = "build/experiments";
-static const char default_results[] = "build/experiments/results.jsonl";
+static const char default_results[] = "experiments/results.jsonl";
 
 struct sitting {
     const struct pl_sim_call *call;
@@ -150,6 +150,11 @@ static int run_file(struct sitting *s)
     if (pl_input_read_all(&s->lab.alloc, path, &s->known, &err) != PELAGO_OK) {
         (void)fclose(s->results);
         return pl_sim_usage_error("%s", err.text);
+    }
+    if (s->known.len > 0 &&
+        s->known.data[s->known.len - 1] != '\n') { /* a line that was cut off stays alone */
+        (void)fputc('\n', s->results);
+        (void)pl_buf_append(&s->known, "\n", 1);
     }
     run_all(s);
     printf("%s: %u runs, %u known before, %u failed; results in %s\n", s->experiment.name, s->done,

@@ -455,6 +455,9 @@ enum pelago_status pl_lab_experiment_row(const struct pl_lab_experiment *e, uint
     (void)pl_fmt(row->name, sizeof row->name, "%s", e->rows[index]);
     PL_TRY(read_head(e, row, err));
     PL_TRY(settle(e, row->name, &row->settings, err));
+    if (row->settings.algorithm == PL_ALGORITHM_DILOCO)
+        return pl_fail(err, PELAGO_INVALID,
+                       "row %s: algorithm is diloco, expected decoupled or data_parallel", row->name);
     PL_TRY(read_world(e, row, &points, err));
     PL_TRY(set_data(e, row, lab, err));
     PL_TRY(set_learners(e, row, err));

@@ -69,6 +69,8 @@ static void test_what_is_refused(void **state)
         {"rows: [a]\nlearners: 1000\n", "in its range"},
         {"rows: [a]\nsync.nothing: 1\n", "there is no setting sync.nothing"},
         {"rows: [a]\nsync.up: int17\n", "does not know"},
+        {"rows: [a]\nalgorithm: diloco\n", "expected decoupled or data_parallel"},
+        {"rows: [a]\nsplit: yes\n", "true or false"},
         {"rows: [a]\na/sync.period: fast\n", "of the setting's type"},
         {"rows: [a]\nsync.outer_momentum: 2\n", "outer momentum"},
         {"rows: [a]\nspeeds: [1, 0]\nlearners: 2\n", "above 0"},
