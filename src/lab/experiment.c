@@ -39,6 +39,7 @@ static const char *const own_keys[] = {
     "trace_skip_s",
     "trace_fold",
     "restart_s",
+    "cohort",
     "checkpoint_s",
     "points",
     "against",
@@ -402,6 +403,7 @@ static enum pelago_status read_world(const struct pl_lab_experiment *e, struct p
     row->trace_scale = 1;
     row->join_at = 0.5;
     PL_TRY(small(e, name, "joiners", 0, PL_LAB_LEARNERS_MAX - row->settings.learners, &row->joiners, err));
+    PL_TRY(small(e, name, "cohort", 0, PL_LAB_LEARNERS_MAX, &row->cohort, err));
     PL_TRY(real(e, name, "join_at", 0, 1, &row->join_at, err));
     PL_TRY(real(e, name, "latency_ms", 0.001, 1e5, &latency_ms, err));
     PL_TRY(real(e, name, "bandwidth_mbit", 0.001, 1e6, &mbit, err));
@@ -428,7 +430,7 @@ static enum pelago_status read_head(const struct pl_lab_experiment *e, struct pl
     double shorter = 1;
     row->global_batch = GLOBAL_BATCH;
     row->tokens_per_param = 20;
-    row->bar = NAN;
+    row->bar = (double)NAN;
     PL_TRY(text(e, name, "model", model, sizeof model, err));
     PL_TRY(flag(e, name, "split", &row->split, err));
     PL_TRY(text(e, name, "against", row->against, sizeof row->against, err));

@@ -58,7 +58,7 @@ static json_t *config_of(const struct pl_lab_row *row, const struct pl_alloc *al
 {
     uint32_t all = row->settings.learners + row->joiners;
     const char *trace = strrchr(row->trace, '/');
-    return json_pack("{so so so so sb so so sI sI sI si sf sI ss sf sI sb sI sI}", "settings",
+    return json_pack("{so so so so sb so so sI sI sI si sf sI ss sf sI sb sI si sI}", "settings",
                      settings_of(row, alloc), "data", domains(row), "shares",
                      numbers(row->shares, row->domain_count), "speeds", numbers(row->speeds, all), "split",
                      row->split, "batches", batches(row, all), "world", json_string("virtual time"),
@@ -67,7 +67,8 @@ static json_t *config_of(const struct pl_lab_row *row, const struct pl_alloc *al
                      row->join_at, "bandwidth", (json_int_t)row->bandwidth, "trace",
                      trace != NULL ? trace + 1 : row->trace, "trace_scale", row->trace_scale, "trace_skip_s",
                      (json_int_t)row->trace_skip_s, "trace_fold", row->trace_fold, "restart_ns",
-                     (json_int_t)row->restart_ns, "checkpoint_ns", (json_int_t)row->checkpoint_ns);
+                     (json_int_t)row->restart_ns, "cohort", (int)row->cohort, "checkpoint_ns",
+                     (json_int_t)row->checkpoint_ns);
 }
 
 uint64_t pl_lab_row_key(const struct pl_lab_row *row, const struct pl_alloc *alloc)

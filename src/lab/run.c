@@ -105,7 +105,7 @@ static enum pelago_status simulate(struct pl_lab_world *w, uint64_t seed, struct
     struct pl_action *actions = pl_alloc_zero(&w->lab->alloc, ACTIONS_MAX, sizeof *actions);
     if (actions == NULL)
         return pl_fail(err, PELAGO_NOMEM, "there is no memory for the plan");
-    struct pl_sim_plan plan = {.objective = &w->objective, .actions = actions};
+    struct pl_sim_plan plan = {.objective = &w->objective, .actions = actions, .cohort_max = w->row->cohort};
     struct pl_sim_options o = options_of(w, seed);
     struct pl_sim_result sim;
     enum pelago_status st = plan_actions(w, actions, &plan.action_count, err);

@@ -31,7 +31,7 @@ double pl_lab_judge(struct pl_lab_world *w, const float *block)
     w->result->eval_s += (double)(pl_clock_ns() - began) / 1e9;
     if (st != PELAGO_OK) {
         fail(w, &err);
-        return NAN;
+        return (double)NAN;
     }
     w->result->eval_tokens = e.tokens;
     return e.nats / (double)e.tokens;
@@ -147,7 +147,7 @@ static double step(void *self, const struct pl_objective_step *s)
     struct pl_step_report report;
     struct pl_error err;
     if (w->failure.status != PELAGO_OK)
-        return NAN;
+        return (double)NAN;
     write_block(w, s, l->trainer->model);
     l->sequences = s->sequences;
     l->taken = 0;
@@ -157,7 +157,7 @@ static double step(void *self, const struct pl_objective_step *s)
     w->result->trainer_s += (double)(pl_clock_ns() - began) / 1e9;
     if (st != PELAGO_OK) {
         fail(w, &err);
-        return NAN;
+        return (double)NAN;
     }
     for (uint32_t i = 0; i < w->layout.fragment_count; i++)
         pl_layout_gather(&w->layout, i, l->trainer->model->params, s->theta + w->fragments[i].first);

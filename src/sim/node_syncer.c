@@ -356,6 +356,7 @@ void pl_snode_message(struct pl_world *w, uint32_t conn, const struct pl_msg *ms
         pl_world_line(w, "syncer", s->shard, "gets %s from %s %lu", text, peer_kind(w, info->machine),
                       (uint64_t)info->machine + 1);
     }
+    s->sender = info->machine;
     pl_snode_step(w, s,
                   &(struct pl_sync_event){
                       .kind = PL_SYNC_EV_MSG, .now_ns = w->now_ns, .u.msg = {.conn = info->tag, .msg = msg}});

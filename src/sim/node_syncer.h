@@ -56,6 +56,8 @@ struct pl_ring_slot {
 struct pl_shard_fragment {
     uint32_t number, count;
     uint64_t version;
+    uint64_t seen_round; /* pushes of this round that are checked or being checked */
+    uint32_t seen;
     float *theta, *momentum, *broadcast;
     struct pl_staged staged;
     struct pl_ring_slot ring[PL_RING_MAX];
@@ -79,6 +81,7 @@ struct pl_snode {
     struct pl_syncer *core;
     struct pl_sync_fxs fxs;
     const struct pl_msg *delivering;     /* the message of the step at hand */
+    uint32_t sender;                     /* the machine it came from */
     struct pl_shard_fragment *fragments; /* of this shard, by number */
     uint32_t fragment_count;
     struct pl_push_buf *pushes; /* [learner * fragment_count + local fragment] */

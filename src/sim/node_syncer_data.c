@@ -103,12 +103,57 @@ static void verified(struct pl_world *w, const struct pl_sim_ev *ev)
                                                          .good = (ev->arg >> 32 & 1) != 0}});
 }
 
+/* With a limit to the cohort, the later pushes of a round are as if their learners had sent SKIP instead: nobody waits for
+ * them, and nobody learns that they are slow. Their work stays with them. */
+static bool is_too_many(struct pl_world *w, struct pl_snode *s, struct pl_shard_fragment *f, uint64_t round)
+{
+    uint32_t most = w->plan != NULL ? w->plan->cohort_max : 0;
+    struct pl_sync_view view;
+    if (most == 0)
+        return false;
+    pl_syncer_view(s->core, &view);
+    if (f->seen_round != round)
+        f->seen = 0;
+    f->seen_round = round;
+    return ++f->seen > most && view.phase == PL_PHASE_RUNNING;
+}
+
+/* arg: the machine and the fragment; more: the round. */
+static void skipped(struct pl_world *w, const struct pl_sim_ev *ev)
+{
+    struct pl_snode *s = &w->syncers[ev->who];
+    uint32_t machine = (uint32_t)(ev->arg >> 32), number = 0;
+    if (s->life != ev->life)
+        return;
+    for (; number < s->options.conns_max; number++) {
+        uint32_t conn = s->conns[number].conn;
+        if (conn != PL_NONE32 && pl_net_info(w->net, conn)->machine == machine &&
+            pl_net_info(w->net, conn)->link == PL_LINK_CONTROL)
+            break;
+    }
+    if (number == s->options.conns_max)
+        return; /* it is gone */
+    struct pl_msg msg = {.type = PL_MSG_SKIP, .u.skip = {.fragment = (uint32_t)ev->arg, .round = ev->more}};
+    pl_snode_step(w, s,
+                  &(struct pl_sync_event){
+                      .kind = PL_SYNC_EV_MSG, .now_ns = w->now_ns, .u.msg = {.conn = number, .msg = &msg}});
+}
+
 void pl_snode_verify(struct pl_world *w, struct pl_snode *s, const struct pl_sync_effect *fx)
 {
     uint32_t fragment = fx->u.push.fragment;
     struct pl_push_buf *p = push_of(s, fx->u.push.learner, fragment);
     pl_assert(p->bytes != NULL && p->round == fx->u.push.round);
     p->verify_ns = w->now_ns + VERIFY_US * PL_US;
+    if (is_too_many(w, s, pl_snode_fragment(s, fragment), p->round)) {
+        pl_world_at(w, &(struct pl_sim_ev){.at = p->verify_ns,
+                                           .fire = skipped,
+                                           .who = s->shard,
+                                           .life = s->life,
+                                           .arg = (uint64_t)s->sender << 32 | fragment,
+                                           .more = p->round});
+        return;
+    }
     bool good = pl_hash64(p->bytes, p->size, 0) == fx->u.push.digest &&
                 w->objective->ops->decode(w->objective->self, fragment, p->bytes, p->size, s->scratch);
     pl_world_at(

@@ -116,7 +116,9 @@ struct pl_objective; /* sim/objective.h */
 
 struct pl_sim_plan {
     const struct pl_objective *objective; /* NULL: the toy */
-    const struct pl_action *actions;      /* by time */
+    uint32_t
+        cohort_max; /* contributions that come in time for a round, the closing one apart; 0: all that do */
+    const struct pl_action *actions; /* by time */
     uint32_t action_count;
     pl_sim_line *line; /* NULL: no trace */
     void *user;

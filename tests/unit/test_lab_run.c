@@ -178,6 +178,19 @@ static void test_late_learners_make_it_faster(void **state)
     assert_true(joined.steps_of[2] > 0 && joined.steps_of[3] > 0);
 }
 
+/* The others come too late, and their work goes out with a later merge. */
+static void test_cohorts_are_as_asked_for(void **state)
+{
+    struct lab_rig *r = *state;
+    static struct pl_lab_result result;
+    read_lines(r, "rows: [two]\ntrain.tokens: 10240\nlearners: 8\ncohort: 2\nsync.gamma_ppm: 0\n");
+    lab_rig_run(r, "two", 1, &result);
+    assert_true(result.cohorts[2] * 10 >= result.outer_steps * 7);
+    for (uint32_t n = 3; n < 8; n++)
+        assert_int_equal(result.cohorts[n], 0); /* all 8 are in the closing rounds alone */
+    assert_true(result.cohorts[8] <= 4 && result.merged_tokens >= 10240);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -188,6 +201,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_one_learner_is_plain_training, setup, teardown),
         cmocka_unit_test_setup_teardown(test_speeds_are_exact, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_killed_learner_comes_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_cohorts_are_as_asked_for, setup, teardown),
         cmocka_unit_test_setup_teardown(test_late_learners_make_it_faster, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
