@@ -169,10 +169,10 @@ def extra_of(experiment, rows):
     for name, row in rows.items():
         newest = row[max(row)]
         base = rows.get(newest.get("against"))
-        if newest["config"]["trace"]:
+        if newest["config"].get("trace"):
             text.append(f"`{name}`: {100 * lost(newest):.0f}% of the learners' time was lost, "
                         f"{newest['outcome']['rejoins']} returns (seed {newest['seed']}).")
-        if newest["config"]["joiners"] and base:
+        if newest["config"].get("joiners") and base:
             ratios = time_ratios(row, base)
             if ratios:
                 mean, error = mean_and_error(ratios)

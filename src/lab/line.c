@@ -53,22 +53,55 @@ static json_t *settings_of(const struct pl_lab_row *row, const struct pl_alloc *
     return root;
 }
 
-/* All that makes the result; the name of a file without its folder. */
+static void put(json_t *config, const char *name, json_t *value)
+{
+    (void)json_object_set_new(config, name, value);
+}
+
+static void put_count(json_t *config, const char *name, uint64_t value)
+{
+    put(config, name, json_integer((json_int_t)value));
+}
+
+/* What most rows have not: left out then, so that a new key does not make other runs of old rows. */
+static void put_rare(json_t *config, const struct pl_lab_row *row)
+{
+    const char *trace = strrchr(row->trace, '/');
+    if (row->split)
+        put(config, "split", json_true());
+    if (row->cohort > 0)
+        put_count(config, "cohort", row->cohort);
+    if (row->checkpoint_ns > 0)
+        put_count(config, "checkpoint_ns", row->checkpoint_ns);
+    if (row->joiners > 0) {
+        put_count(config, "joiners", row->joiners);
+        put(config, "join_at", json_real(row->join_at));
+    }
+    if (row->trace[0] != '\0') {
+        put(config, "trace", json_string(trace != NULL ? trace + 1 : row->trace)); /* without its folder */
+        put(config, "trace_scale", json_real(row->trace_scale));
+        put_count(config, "trace_skip_s", row->trace_skip_s);
+        put(config, "trace_fold", json_boolean(row->trace_fold));
+        put_count(config, "restart_ns", row->restart_ns);
+    }
+}
+
+/* All that makes the result. */
 static json_t *config_of(const struct pl_lab_row *row, const struct pl_alloc *alloc)
 {
     uint32_t all = row->settings.learners + row->joiners;
-    const char *trace = strrchr(row->trace, '/');
-    return json_pack("{so so so so sb so so sI sI sI si sf sI ss sf sI sb sI si sI}", "settings",
-                     settings_of(row, alloc), "data", domains(row), "shares",
-                     numbers(row->shares, row->domain_count), "speeds", numbers(row->speeds, all), "split",
-                     row->split, "batches", batches(row, all), "world", json_string("virtual time"),
-                     "global_batch", (json_int_t)row->global_batch, "step_ns", (json_int_t)row->step_ns,
-                     "latency_ns", (json_int_t)row->latency_ns, "joiners", (int)row->joiners, "join_at",
-                     row->join_at, "bandwidth", (json_int_t)row->bandwidth, "trace",
-                     trace != NULL ? trace + 1 : row->trace, "trace_scale", row->trace_scale, "trace_skip_s",
-                     (json_int_t)row->trace_skip_s, "trace_fold", row->trace_fold, "restart_ns",
-                     (json_int_t)row->restart_ns, "cohort", (int)row->cohort, "checkpoint_ns",
-                     (json_int_t)row->checkpoint_ns);
+    json_t *config = json_object();
+    put(config, "settings", settings_of(row, alloc));
+    put(config, "data", domains(row));
+    put(config, "shares", numbers(row->shares, row->domain_count));
+    put(config, "speeds", numbers(row->speeds, all));
+    put(config, "batches", batches(row, all));
+    put_count(config, "global_batch", row->global_batch);
+    put_count(config, "step_ns", row->step_ns);
+    put_count(config, "latency_ns", row->latency_ns);
+    put_count(config, "bandwidth", row->bandwidth);
+    put_rare(config, row);
+    return config;
 }
 
 uint64_t pl_lab_row_key(const struct pl_lab_row *row, const struct pl_alloc *alloc)
