@@ -3,7 +3,7 @@
  * Bytes are those of a ring all-reduce of the gradients in bf16 over the row's learners: each of them sends, and gets,
  * 2 (M - 1) / M of them a step. Virtual time is that of learners which never wait for it.
  */
-#include "base/num.h"
+#include "base/check.h"
 #include "lab/world.h"
 #include "os/clock.h"
 
@@ -58,6 +58,7 @@ enum pelago_status pl_lab_alone(struct pl_lab_world *w, struct pl_error *err)
 {
     struct pl_lab_result *r = w->result;
     struct pl_trainer *t = NULL;
+    pl_assert(w->row->global_batch > 0 && !w->row->split);
     uint32_t passes = (w->row->global_batch + PASS_MAX - 1) / PASS_MAX;
     while (w->row->global_batch % passes != 0)
         passes++;

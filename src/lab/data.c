@@ -1,6 +1,7 @@
 /* lab/data.c - see data.h. */
 #include "lab/data.h"
 
+#include "base/check.h"
 #include "base/fmt.h"
 #include "base/limits.h"
 #include "base/num.h"
@@ -135,6 +136,7 @@ void pl_lab_text_close(struct pl_lab_text *t)
 enum pelago_status pl_lab_text_fetch(struct pl_lab_text *t, uint32_t learner, uint64_t number, uint32_t seq,
                                      int32_t *tokens, int32_t *targets, struct pl_error *err)
 {
+    pl_assert(learner < t->learners && (!t->split || (number & PL_SEQUENCE_OWN) != 0));
     uint64_t own = number & ~PL_SEQUENCE_OWN;
     struct pl_batches *b = t->split ? &t->each[learner % t->domain_count] : &t->all;
     if (t->split) {

@@ -463,6 +463,9 @@ enum pelago_status pl_lab_experiment_row(const struct pl_lab_experiment *e, uint
     PL_TRY(read_world(e, row, &points, err));
     PL_TRY(set_data(e, row, lab, err));
     PL_TRY(set_learners(e, row, err));
+    if (row->settings.algorithm == PL_ALGORITHM_DATA_PARALLEL && row->split)
+        return pl_fail(err, PELAGO_INVALID, "row %s: split is for learners that merge, not for data_parallel",
+                       row->name);
     set_tokens(e, row);
     row->eval_every = points > 0 ? (uint64_t)((double)row->settings.total_tokens / points) : 0;
     return pl_settings_check(&row->settings, err);

@@ -82,6 +82,7 @@ static enum pelago_status plan_actions(const struct pl_lab_world *w, struct pl_a
     }
     if (row->trace[0] != '\0')
         PL_TRY(pl_lab_faults(row, &w->lab->alloc, actions, ACTIONS_MAX, count, err));
+    pl_assert(*count <= ACTIONS_MAX);
     sort(actions, *count);
     return PELAGO_OK;
 }

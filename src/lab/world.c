@@ -56,6 +56,7 @@ static size_t encode(void *self, enum pl_way way, uint32_t fragment, float *valu
     struct pl_lab_world *w = self;
     enum pl_codec codec = way == PL_WAY_UP ? w->settings.up : w->settings.down;
     size_t raw = pl_layout_encoded_bytes(&w->layout, fragment, codec);
+    pl_assert(raw <= w->raw_bytes);
     if (!pl_layout_encode_feedback(&w->layout, fragment, codec, values, w->raw))
         return 0;
     if (way == PL_WAY_UP)
@@ -146,8 +147,10 @@ static double step(void *self, const struct pl_objective_step *s)
     struct pl_lab_learner *l = &w->learners[s->host];
     struct pl_step_report report;
     struct pl_error err;
+    pl_assert(s->host < w->learner_count && s->sequence_count == w->row->batches[s->host]);
     if (w->failure.status != PELAGO_OK)
         return (double)NAN;
+    pl_assert(l->trainer != NULL);
     write_block(w, s, l->trainer->model);
     l->sequences = s->sequences;
     l->taken = 0;
@@ -159,6 +162,7 @@ static double step(void *self, const struct pl_objective_step *s)
         fail(w, &err);
         return (double)NAN;
     }
+    pl_assert(l->taken == s->sequence_count);
     for (uint32_t i = 0; i < w->layout.fragment_count; i++)
         pl_layout_gather(&w->layout, i, l->trainer->model->params, s->theta + w->fragments[i].first);
     w->result->tokens += report.tokens;
@@ -234,6 +238,7 @@ static void load(void *self, uint32_t process, uint32_t host)
     const struct pl_lab_world *w = self;
     struct pl_lab_learner *l = &w->learners[host];
     (void)process;
+    pl_assert(host < w->learner_count);
     if (l->trainer == NULL || l->saved.moments == NULL)
         return;
     copy_moments(l->trainer, l->saved.moments, true);
@@ -299,6 +304,7 @@ static void describe_fragments(struct pl_lab_world *w)
     }
     for (uint32_t i = 0; i < l->slice_count; i++)
         w->slices[i] = (struct pl_objective_slice){(uint32_t)l->slices[i].count, l->slices[i].merge};
+    pl_assert(first == l->tensors.params);
     w->objective.values = first;
 }
 
