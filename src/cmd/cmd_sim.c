@@ -22,23 +22,32 @@ int pl_sim_usage_error(const char *format, ...)
 
 static void print_help(void)
 {
-    printf("usage: pelago sim [--seed N | --seeds A..B | --script FILE | --plan FILE] [OPTION...]\n\n"
-           "  --seed N           one run (default 1)\n"
-           "  --seeds A..B       many runs\n"
-           "  --trace            print what everybody does\n"
-           "  --shrink           find a smaller setting that fails in the same way\n"
-           "  --script FILE      run a conversation of tests/proto\n"
-           "  --plan FILE        rehearse a plan of pelago chaos; --trace prints its script too\n"
-           "  --twice-percent N  run this share of the seeds twice and compare (default %d)\n"
-           "  --jobs N           processes for --seeds (default 1)\n"
-           "  --bench            speed and scale, as JSON\n"
-           "  --scale            scale alone, as JSON\n"
-           "  --goodput          a cluster of many chips that fail; pelago sim --goodput --help\n"
-           "  --mutant N         switch on a planted fault (test builds only)\n"
-           "  --marks            print how often each rare path was taken (test builds only)\n"
-           "  -h, --help         this page\n\n"
-           "Everything else is drawn from the seed, unless said here (times as 250ms, 2s):\n",
-           PL_SIM_TWICE_PERCENT);
+    printf(
+        "usage: pelago sim [--seed N | --seeds A..B | --script FILE | --plan FILE | --experiment FILE] "
+        "[OPTION...]\n\n"
+        "  --seed N           one run (default 1)\n"
+        "  --seeds A..B       many runs\n"
+        "  --trace            print what everybody does\n"
+        "  --shrink           find a smaller setting that fails in the same way\n"
+        "  --script FILE      run a conversation of tests/proto\n"
+        "  --plan FILE        rehearse a plan of pelago chaos; --trace prints its script too\n"
+        "  --experiment FILE  train for real in virtual time: every row and seed of a file of experiments/\n"
+        "  --row NAME         ... this row alone\n"
+        "  --short            ... with few tokens: minutes instead of hours\n"
+        "  --results FILE     ... a line of JSON for each run; those that are there are not run again\n"
+        "                     (default experiments/results.jsonl)\n"
+        "  --folder DIR       ... where the token files are (default build/experiments)\n"
+        "  --threads N        ... threads of the trainer (default: all)\n"
+        "  --twice-percent N  run this share of the seeds twice and compare (default %d)\n"
+        "  --jobs N           processes for --seeds (default 1)\n"
+        "  --bench            speed and scale, as JSON\n"
+        "  --scale            scale alone, as JSON\n"
+        "  --goodput          a cluster of many chips that fail; pelago sim --goodput --help\n"
+        "  --mutant N         switch on a planted fault (test builds only)\n"
+        "  --marks            print how often each rare path was taken (test builds only)\n"
+        "  -h, --help         this page\n\n"
+        "Everything else is drawn from the seed, unless said here (times as 250ms, 2s):\n",
+        PL_SIM_TWICE_PERCENT);
     pl_sim_print_options(stdout);
     printf("\nexit: 0 good, 1 not done, 2 wrong usage, 3 an assertion failed, 4 liveness, 5 correctness\n");
 }
@@ -49,8 +58,9 @@ static bool *find_switch(struct pl_sim_call *call, const char *flag)
     const struct {
         const char *name;
         bool *at;
-    } switches[] = {{"trace", &call->trace}, {"shrink", &call->shrink}, {"bench", &call->bench},
-                    {"scale", &call->scale}, {"marks", &call->marks},   {"help", &call->help}};
+    } switches[] = {{"trace", &call->trace},  {"shrink", &call->shrink}, {"bench", &call->bench},
+                    {"scale", &call->scale},  {"marks", &call->marks},   {"help", &call->help},
+                    {"short", &call->shorter}};
     for (size_t i = 0; i < sizeof switches / sizeof switches[0]; i++)
         if (strcmp(switches[i].name, flag) == 0)
             return switches[i].at;
@@ -120,12 +130,42 @@ static int set_plan(struct pl_sim_call *call, const char *value)
     return PL_EXIT_OK;
 }
 
+static int set_experiment(struct pl_sim_call *call, const char *value)
+{
+    call->experiment = value;
+    return PL_EXIT_OK;
+}
+
+static int set_row(struct pl_sim_call *call, const char *value)
+{
+    call->row = value;
+    return PL_EXIT_OK;
+}
+
+static int set_results(struct pl_sim_call *call, const char *value)
+{
+    call->results = value;
+    return PL_EXIT_OK;
+}
+
+static int set_folder(struct pl_sim_call *call, const char *value)
+{
+    call->folder = value;
+    return PL_EXIT_OK;
+}
+
+static int set_threads(struct pl_sim_call *call, const char *value)
+{
+    return set_small("threads", value, 1, PL_SIM_JOBS_MAX, &call->threads);
+}
+
 static const struct {
     const char *flag;
     int (*set)(struct pl_sim_call *call, const char *value);
-} valued[] = {{"seed", set_seed}, {"seeds", set_seeds},   {"twice-percent", set_twice},
-              {"jobs", set_jobs}, {"mutant", set_mutant}, {"script", set_script},
-              {"plan", set_plan}};
+} valued[] = {{"seed", set_seed},       {"seeds", set_seeds},           {"twice-percent", set_twice},
+              {"jobs", set_jobs},       {"mutant", set_mutant},         {"script", set_script},
+              {"plan", set_plan},       {"experiment", set_experiment}, {"row", set_row},
+              {"results", set_results}, {"folder", set_folder},         {"threads", set_threads}};
 enum { VALUED = sizeof valued / sizeof valued[0] };
 
 /* One flag and its value, NULL or empty when none was found. *took: the value was used. 0, or the exit code after saying what
@@ -174,6 +214,7 @@ enum asked {
     ASKED_OPTION = 1 << 8,
     ASKED_JOBS = 1 << 9, /* more than one */
     ASKED_PLAN = 1 << 10,
+    ASKED_EXPERIMENT = 1 << 11,
 };
 
 static const struct {
@@ -183,6 +224,7 @@ static const struct {
     {ASKED_SCALE, ~(uint32_t)ASKED_SCALE},
     {ASKED_SCRIPT, ASKED_SEED | ASKED_SEEDS | ASKED_SHRINK | ASKED_OPTION},
     {ASKED_PLAN, ASKED_SEED | ASKED_SEEDS | ASKED_SHRINK | ASKED_OPTION | ASKED_SCRIPT},
+    {ASKED_EXPERIMENT, ~(uint32_t)(ASKED_EXPERIMENT | ASKED_SEED | ASKED_SEEDS)},
     {ASKED_SEEDS, ASKED_SEED | ASKED_TRACE},
     {ASKED_SHRINK, ASKED_TRACE},
     {ASKED_MARKS, ASKED_JOBS},
@@ -191,7 +233,7 @@ static const struct {
 static const char *name_of(const struct pl_sim_call *call, uint32_t bit)
 {
     static const char *const names[] = {"seed",  "seeds", "trace", "shrink", "script", "bench",
-                                        "scale", "marks", "",      "jobs",   "plan"};
+                                        "scale", "marks", "",      "jobs",   "plan",   "experiment"};
     return bit == ASKED_OPTION ? pl_sim_override_name(call, 0) : names[__builtin_ctz(bit)];
 }
 
@@ -200,7 +242,7 @@ static int check_together(const struct pl_sim_call *call)
     const bool on[] = {call->seed,     call->seeds,          call->trace,
                        call->shrink,   call->script != NULL, call->bench,
                        call->scale,    call->marks,          call->override_count > 0,
-                       call->jobs > 1, call->plan != NULL};
+                       call->jobs > 1, call->plan != NULL,   call->experiment != NULL};
     uint32_t asked = 0;
     for (uint32_t i = 0; i < sizeof on / sizeof on[0]; i++)
         asked |= (on[i] ? 1U : 0U) << i;
@@ -210,6 +252,9 @@ static int check_together(const struct pl_sim_call *call)
             return pl_sim_usage_error("--%s and --%s do not go together", name_of(call, excluded[i].one),
                                       name_of(call, clash & (~clash + 1)));
     }
+    if (call->experiment == NULL && (call->row != NULL || call->results != NULL || call->folder != NULL ||
+                                     call->shorter || call->threads > 0))
+        return pl_sim_usage_error("--row, --short, --results, --folder and --threads go with --experiment");
 #ifndef PL_TEST_HOOKS
     if (call->marks)
         return pl_sim_usage_error(
@@ -273,6 +318,8 @@ int pl_cmd_sim(int argc, char **argv)
         return pl_sim_conversation(&call);
     if (call.plan != NULL)
         return pl_sim_rehearsal(&call);
+    if (call.experiment != NULL)
+        return pl_sim_experiment(&call);
     if (call.shrink)
         return pl_sim_smallest(&call);
     return call.seeds ? pl_sim_many(&call) : pl_sim_one(&call);

@@ -13,9 +13,9 @@ enum { PL_SIM_OVERRIDES_MAX = 32, PL_SIM_JOBS_MAX = 256, PL_SIM_TWICE_PERCENT = 
 struct pl_sim_call {
     uint64_t first, last; /* seeds */
     bool seed, seeds;     /* which of the two was given */
-    bool trace, shrink, bench, scale, marks, help;
-    const char *script, *plan;
-    uint32_t mutant, twice_percent, jobs;
+    bool trace, shrink, bench, scale, marks, help, shorter;
+    const char *script, *plan, *experiment, *row, *results, *folder;
+    uint32_t mutant, twice_percent, jobs, threads;
     struct {
         uint32_t option; /* in cmd_sim_options.c's table */
         uint64_t value;
@@ -50,7 +50,8 @@ int pl_sim_one(const struct pl_sim_call *call);
 int pl_sim_many(const struct pl_sim_call *call);
 int pl_sim_smallest(const struct pl_sim_call *call);
 int pl_sim_conversation(const struct pl_sim_call *call);
-int pl_sim_rehearsal(const struct pl_sim_call *call); /* of a plan of `pelago chaos` */
+int pl_sim_rehearsal(const struct pl_sim_call *call);  /* of a plan of `pelago chaos` */
+int pl_sim_experiment(const struct pl_sim_call *call); /* of experiments/: real training in virtual time */
 int pl_sim_bench(void);
 int pl_sim_scale(void);
 int pl_sim_goodput(int argc, char **argv); /* reads its own flags */

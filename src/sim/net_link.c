@@ -3,7 +3,7 @@
 #include "base/num.h"
 #include "sim/net_int.h"
 
-enum { PACKET_BYTES = 1500 };
+enum { PACKET_BYTES = 1500, RECORD_BYTES = 16384 };
 
 void pl_seg_push(struct pl_seg_list *l, struct pl_seg *s)
 {
@@ -76,6 +76,8 @@ static void transmit(struct pl_net *n, struct pl_machine *m, uint32_t conn, uint
         return; /* others may go between two packets */
     struct pl_seg *s = pl_seg_pop(&p->out);
     p->out_bytes -= s->len;
+    n->w->result->wire_bytes[dir] += s->len;
+    n->w->result->wire_records[dir] += (s->len + RECORD_BYTES - 1) / RECORD_BYTES;
     uint64_t arrive = wire->free_ns + pl_net_latency(n, c->info.machine);
     s->arrive_ns = p->last_arrive_ns = pl_max64(arrive, p->last_arrive_ns);
     pl_seg_push(&p->fly, s);

@@ -42,18 +42,18 @@ static bool right_number(const struct pl_world *w, struct pl_hostile *h, const c
         const char *name;
         uint64_t value;
     } known[] = {
-        {"run_id", w->toy->manifest.run_id},
+        {"run_id", w->objective->manifest.run_id},
         {"incarnation", h->incarnation},
         {"nonce", h->nonce},
-        {"manifest_digest", w->toy->manifest_digest},
-        {"fragment", h->pulled ? h->pull.fragment : pl_prng_below(&h->prng, w->toy->fragments)},
+        {"manifest_digest", w->objective->manifest_digest},
+        {"fragment", h->pulled ? h->pull.fragment : pl_prng_below(&h->prng, w->objective->fragments)},
         {"round", h->pull.round},
         {"id", h->pull.round},
         {"base_version", h->pull.base_version},
         {"version", h->pull.base_version},
         {"steps", h->steps},
         {"tokens", h->tokens},
-        {"bytes", pl_sim_encoded_bytes(w->toy->fragment[h->pull.fragment].count)},
+        {"bytes", w->objective->fragment[h->pull.fragment].push_bytes_max},
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strcmp(name, known[i].name) == 0) {
@@ -162,7 +162,7 @@ static void tame(const struct pl_world *w, struct pl_hostile *h, struct pl_msg *
     if (steps == NULL)
         return;
     uint64_t most;
-    bool over = pl_mul_overflow(*steps, w->toy->manifest.step_tokens_max, &most);
+    bool over = pl_mul_overflow(*steps, w->objective->manifest.step_tokens_max, &most);
     if (over || *tokens <= most) {
         *steps = pl_min64(*steps, h->steps + 2);
         *tokens = pl_min64(*tokens, h->tokens + 2);
@@ -253,15 +253,15 @@ static void greet(struct pl_world *w, struct pl_hostile *h)
     h->steps = h->tokens = 0;
     say(w, h, PL_LINK_CONTROL,
         &(struct pl_msg){.type = PL_MSG_HELLO,
-                         .u.hello = {.run_id = w->toy->manifest.run_id,
+                         .u.hello = {.run_id = w->objective->manifest.run_id,
                                      .incarnation = h->shard == 0 ? 0 : h->incarnation,
                                      .nonce = h->nonce,
-                                     .manifest_digest = w->toy->manifest_digest}});
+                                     .manifest_digest = w->objective->manifest_digest}});
 }
 
 static void join(struct pl_world *w, struct pl_hostile *h)
 {
-    uint32_t count = pl_manifest_shard_fragments(&w->toy->manifest, h->shard);
+    uint32_t count = pl_manifest_shard_fragments(&w->objective->manifest, h->shard);
     uint32_t bytes = count * PL_ITEM_HAVE_BYTES;
     h->scratch_used = 0;
     uint8_t *items = take_scratch(h, bytes);
@@ -287,7 +287,7 @@ static void report(struct pl_world *w, struct pl_hostile *h)
 /* A push of zeros; or one that lies about its size, digest or numbers. */
 static void answer_pull(struct pl_world *w, struct pl_hostile *h)
 {
-    size_t bytes = pl_sim_encoded_bytes(w->toy->fragment[h->pull.fragment].count);
+    size_t bytes = w->objective->fragment[h->pull.fragment].push_bytes_max;
     h->scratch_used = 0;
     uint8_t *payload = take_scratch(h, (uint32_t)bytes);
     if (payload == NULL)

@@ -89,7 +89,7 @@ static void unqueue(struct pl_lnode *p, uint32_t shard, uint32_t fragment)
 /* Remembers frames so that a script can send them once more. */
 static void remember(struct pl_world *w, struct pl_lnode *p, uint32_t shard, const struct pl_msg *msg)
 {
-    if (w->plan == NULL || w->plan->action_count == 0)
+    if (w->plan == NULL || w->plan->action_count == 0 || w->toy == NULL)
         return;
     size_t add = pl_frame_bytes(msg), old = p->repeat_len[shard];
     size_t keep = msg->type == PL_MSG_PUSH ? 0 : old;
@@ -163,7 +163,7 @@ static void push(struct pl_world *w, struct pl_lnode *p, const struct pl_learn_e
 
 static void cancel(struct pl_world *w, struct pl_lnode *p, const struct pl_learn_effect *fx)
 {
-    unqueue(p, w->toy->fragment[fx->u.push.fragment].shard, fx->u.push.fragment);
+    unqueue(p, w->objective->fragment[fx->u.push.fragment].shard, fx->u.push.fragment);
     pl_lnode_cancel(w, p, fx);
 }
 

@@ -6,6 +6,7 @@
  *
  *   node_learner.c        events in, effects out, connections
  *   node_learner_work.c   steps, copies, updates
+ *   node_learner_feed.c   work units, and which sequences a step learns from
  *   node_learner_life.c   start, checkpoint, freeze, end
  */
 #ifndef PL_SIM_NODE_LEARNER_H
@@ -20,6 +21,7 @@ struct pl_lfrag {
     bool pending;
     uint64_t round;
     uint64_t copy_steps, copy_tokens, digest;
+    uint64_t bytes; /* of its encoding */
     struct pl_work copied;
     double push; /* projection of the decoded contribution */
     /* ... being sent */
@@ -53,6 +55,7 @@ struct pl_checkpoint {
     size_t core_bytes;
     float *theta, *anchor, *residual;
     struct pl_lfrag *frags; /* work, worked, merged, applied only */
+    uint64_t own_sequence;
 };
 
 struct pl_host {
@@ -95,9 +98,16 @@ struct pl_lnode {
     /* the trainer */
     struct pl_prng noise;
     uint64_t trained; /* inner steps of this process */
+    bool *touched;    /* [fragments] theta was changed since its last step */
     uint64_t drawn_ns, lag_ns, excused_ns, due_ns;
     struct pl_item_held_unit units[PL_UNITS_HELD_MAX];
     uint32_t unit_count;
+    /* Sequences: what the trainer takes from; what the core was told may be a step behind it. */
+    struct pl_item_held_unit feed[PL_UNITS_HELD_MAX];
+    uint32_t feed_count;
+    uint64_t feed_used, feed_told; /* tokens of all units ever */
+    uint64_t own_sequence;         /* the next of its own */
+    uint64_t *sequences;           /* of one step */
     uint64_t clock_tokens, clock_rate, clock_ns;
     uint64_t checkpoint_due_ns;
     struct pl_sim_ev *deferred; /* what came while frozen */
@@ -133,7 +143,13 @@ void pl_lnode_keep(struct pl_world *w, struct pl_lnode *p, const struct pl_learn
 void pl_lnode_decode(struct pl_world *w, struct pl_lnode *p, const struct pl_learn_effect *fx);
 void pl_lnode_forget(struct pl_world *w, struct pl_lnode *p, uint32_t fragment);
 void pl_lnode_apply(struct pl_world *w, struct pl_lnode *p, const struct pl_learn_effect *fx);
+
+/* node_learner_feed.c */
 void pl_lnode_unit(struct pl_lnode *p, uint64_t unit, uint64_t cursor);
+/* What the next step learns from: its tokens, and sequences where the objective has some. */
+uint64_t pl_lnode_feed(struct pl_world *w, struct pl_lnode *p);
+/* The unit in use and where it stands, after a step of so many tokens; unit PL_NONE64: none. */
+struct pl_item_held_unit pl_lnode_used(const struct pl_world *w, struct pl_lnode *p, uint64_t tokens);
 
 /* node_learner_life.c */
 void pl_host_start(struct pl_world *w, uint32_t host, bool clone);

@@ -1,7 +1,6 @@
 /* sim/node_learner_life.c - a learner's processes: start, checkpoint, freeze, end. See node_learner.h. */
 #include "base/check.h"
 #include "base/num.h"
-#include "sim/codec.h"
 #include "sim/node_learner.h"
 
 #include <string.h>
@@ -11,14 +10,21 @@ enum { RESTART_MS = 1000 };
 static bool zero_floats(struct pl_world *w, float **arrays[], size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        *arrays[i] = pl_world_zero(w, w->toy->values, sizeof(float));
+        *arrays[i] = pl_world_zero(w, w->objective->values, sizeof(float));
     return w->status == PELAGO_OK;
+}
+
+static uint32_t step_sequences(const struct pl_world *w, uint32_t host)
+{
+    return w->objective->seq > 0 ? w->objective->step_sequences[host] : 1;
 }
 
 bool pl_lnode_init(struct pl_world *w, uint32_t index)
 {
     struct pl_lnode *p = &w->procs[index];
-    uint32_t fragments = w->toy->fragments;
+    if (w->toy == NULL && index % 2 != 0)
+        return true; /* clones are for the toy: a second set of values each would be a lot of memory */
+    uint32_t fragments = w->objective->fragments;
     struct pl_learn_options o = {.fragments_max = fragments};
     p->index = index;
     p->host = index / 2;
@@ -28,8 +34,10 @@ bool pl_lnode_init(struct pl_world *w, uint32_t index)
     p->fxs.fx = pl_world_zero(w, p->fxs.max, sizeof *p->fxs.fx);
     p->frags = pl_world_zero(w, fragments, sizeof *p->frags);
     p->worked = pl_world_zero(w, fragments, sizeof *p->worked);
+    p->touched = pl_world_zero(w, fragments, sizeof *p->touched);
+    p->sequences = pl_world_zero(w, step_sequences(w, p->host), sizeof *p->sequences);
     p->digests = pl_world_zero(w, fragments, sizeof *p->digests);
-    p->scratch = pl_world_zero(w, w->toy->largest, sizeof *p->scratch);
+    p->scratch = pl_world_zero(w, w->objective->largest, sizeof *p->scratch);
     p->encoded_at = pl_world_zero(w, fragments, sizeof *p->encoded_at);
     float **arrays[] = {&p->v.theta,    &p->v.anchor,       &p->v.residual,
                         &p->v.snapshot, &p->v.new_residual, &p->v.fresh};
@@ -38,7 +46,7 @@ bool pl_lnode_init(struct pl_world *w, uint32_t index)
     uint32_t at = 0;
     for (uint32_t i = 0; i < fragments; i++) {
         p->encoded_at[i] = at;
-        at += (uint32_t)pl_sim_encoded_bytes(w->toy->fragment[i].count);
+        at += w->objective->fragment[i].push_bytes_max;
     }
     p->encoded = pl_world_zero(w, 1, at);
     for (uint32_t i = 0; i < w->o.shards; i++)
@@ -57,9 +65,9 @@ bool pl_host_init(struct pl_world *w, uint32_t host)
         w->o.step_ns + pl_mul_div(w->o.step_ns, (uint64_t)w->o.speed_spread_permille * host, 1000 * others);
     h->pace_permille = 1000;
     h->checkpoint_ns = w->o.checkpoint_ns;
-    h->local_data = pl_prng_chance(&h->prng, w->o.local_data_permille * 1000);
+    h->local_data = pl_prng_chance(&h->prng, w->o.local_data_permille * 1000) || w->objective->local_data;
     float **arrays[] = {&c->theta, &c->anchor, &c->residual};
-    c->frags = pl_world_zero(w, w->toy->fragments, sizeof *c->frags);
+    c->frags = pl_world_zero(w, w->objective->fragments, sizeof *c->frags);
     return zero_floats(w, arrays, 3);
 }
 
@@ -67,13 +75,13 @@ bool pl_host_init(struct pl_world *w, uint32_t host)
 
 static void copy_values(struct pl_world *w, float *to, const float *from)
 {
-    memcpy(to, from, w->toy->values * sizeof(float));
+    memcpy(to, from, w->objective->values * sizeof(float));
 }
 
 /* What a checkpoint keeps of a fragment's books; the pending push and the update are not among it. */
 static void copy_books(struct pl_world *w, struct pl_lfrag *to, const struct pl_lfrag *from)
 {
-    for (uint32_t i = 0; i < w->toy->fragments; i++)
+    for (uint32_t i = 0; i < w->objective->fragments; i++)
         to[i] = (struct pl_lfrag){.work = from[i].work,
                                   .worked = from[i].worked,
                                   .merged = from[i].merged,
@@ -98,6 +106,9 @@ void pl_lnode_checkpoint(struct pl_world *w, struct pl_lnode *p)
     copy_values(w, c->anchor, p->v.anchor);
     copy_values(w, c->residual, p->v.residual);
     copy_books(w, c->frags, p->frags);
+    c->own_sequence = p->own_sequence;
+    if (w->objective->ops->save != NULL)
+        w->objective->ops->save(w->objective->self, p->index, p->host);
     c->valid = true;
     p->checkpoint_due_ns = w->now_ns + h->checkpoint_ns;
     pl_world_line(w, "learner", p->host + 1, "checkpoint.write steps=%lu", pl_learner_steps(p->core));
@@ -107,7 +118,7 @@ void pl_lnode_checkpoint(struct pl_world *w, struct pl_lnode *p)
 
 static void free_updates(struct pl_world *w, struct pl_lnode *p)
 {
-    for (uint32_t i = 0; i < w->toy->fragments; i++)
+    for (uint32_t i = 0; i < w->objective->fragments; i++)
         pl_lnode_forget(w, p, i);
 }
 
@@ -147,7 +158,8 @@ static void load_checkpoint(struct pl_world *w, struct pl_lnode *p)
 {
     const struct pl_checkpoint *c = &w->hosts[p->host].checkpoint;
     struct pl_error err = {PELAGO_OK, ""};
-    enum pelago_status status = pl_learner_load(p->core, &w->toy->manifest, c->core, c->core_bytes, &err);
+    enum pelago_status status =
+        pl_learner_load(p->core, &w->objective->manifest, c->core, c->core_bytes, &err);
     if (status != PELAGO_OK)
         pl_world_fail(w, PL_SIM_CORRECTNESS, "checkpoint of learner %lu: %s", (uint64_t)p->host + 1,
                       err.text);
@@ -155,12 +167,15 @@ static void load_checkpoint(struct pl_world *w, struct pl_lnode *p)
     copy_values(w, p->v.anchor, c->anchor);
     copy_values(w, p->v.residual, c->residual);
     copy_books(w, p->frags, c->frags);
+    p->own_sequence = c->own_sequence;
+    if (w->objective->ops->load != NULL)
+        w->objective->ops->load(w->objective->self, p->index, p->host);
 }
 
 static void begin(struct pl_world *w, struct pl_lnode *p)
 {
     struct pl_host *h = &w->hosts[p->host];
-    struct pl_learn_options o = {.fragments_max = w->toy->fragments, .local_data = h->local_data};
+    struct pl_learn_options o = {.fragments_max = w->objective->fragments, .local_data = h->local_data};
     o.nonce = pl_prng_next(&w->nodes_prng); /* one after the other: initialisers have no order */
     o.seed = pl_prng_next(&w->nodes_prng);
     p->process = ++w->processes;
@@ -168,12 +183,16 @@ static void begin(struct pl_world *w, struct pl_lnode *p)
     p->stopped = p->quitting = p->stepping = false;
     p->armed_ns = PL_NEVER;
     p->trained = 0;
-    p->unit_count = 0;
+    p->unit_count = p->feed_count = 0;
+    p->feed_used = p->feed_told = 0;
     p->clock_tokens = p->clock_rate = 0;
     p->clock_ns = w->now_ns;
     p->checkpoint_due_ns = w->now_ns + h->checkpoint_ns;
     pl_prng_seed(&p->noise, w->o.seed, PL_STREAM_TRAINER * UINT64_C(1000) + p->process);
-    memset(p->frags, 0, w->toy->fragments * sizeof *p->frags);
+    memset(p->frags, 0, w->objective->fragments * sizeof *p->frags);
+    memset(p->touched, 1, w->objective->fragments * sizeof *p->touched);
+    if (w->objective->ops->begin != NULL)
+        w->objective->ops->begin(w->objective->self, p->index, p->host);
     p->core = pl_learner_init(p->memory, p->memory_bytes, &o);
     h->primary = p->index;
     pl_checks_learn_start(w->checks, w->now_ns, p->host + 1, p->process);
@@ -183,7 +202,7 @@ void pl_host_start(struct pl_world *w, uint32_t host, bool clone)
 {
     struct pl_host *h = &w->hosts[host];
     struct pl_lnode *p = free_slot(w, host);
-    if (h->done || p == NULL || pl_host_running(w, host) != clone)
+    if (h->done || p == NULL || pl_host_running(w, host) != clone || (clone && w->toy == NULL))
         return;
     bool warm = h->checkpoint.valid;
     begin(w, p);

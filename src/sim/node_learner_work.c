@@ -2,11 +2,13 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/num.h"
+#include "codec/feedback.h"
 #include "optim/apply.h"
 #include "sim/codec.h"
 #include "sim/node_learner.h"
 #include "wire/chunk.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { BUILD_MS = 20, COPY_US_MAX = 2000, ENCODE_US_MAX = 4000, DECODE_US_MAX = 2000, IDLE_APPLY_US = 500 };
@@ -32,7 +34,6 @@ static void copied(struct pl_world *w, const struct pl_sim_ev *ev)
     const struct pl_lfrag *f = &p->frags[fragment];
     if (!f->pending || f->round != ev->more)
         return;
-    size_t bytes = pl_sim_encoded_bytes(w->toy->fragment[fragment].count);
     pl_checks_copied(w->checks, w->now_ns, p->host + 1, p->process, fragment, f->round, f->digest,
                      &f->copied);
     pl_lnode_step(w, p,
@@ -42,7 +43,7 @@ static void copied(struct pl_world *w, const struct pl_sim_ev *ev)
                                                         .round = f->round,
                                                         .steps = f->copy_steps,
                                                         .tokens = f->copy_tokens,
-                                                        .bytes = bytes,
+                                                        .bytes = f->bytes,
                                                         .digest = f->digest}});
 }
 
@@ -56,21 +57,23 @@ static void copy_now(struct pl_world *w, const struct pl_sim_ev *ev)
     struct pl_lfrag *f = &p->frags[fragment];
     if (!f->pending || f->round != ev->more)
         return;
-    const struct pl_toy_fragment *tf = &w->toy->fragment[fragment];
-    float *delta = p->v.new_residual + tf->first, *values = p->scratch;
+    const struct pl_objective *o = w->objective;
+    const struct pl_objective_fragment *tf = &o->fragment[fragment];
     uint8_t *encoded = p->encoded + p->encoded_at[fragment];
-    size_t bytes = pl_sim_encoded_bytes(tf->count);
     memcpy(p->v.snapshot + tf->first, p->v.theta + tf->first, tf->count * sizeof(float));
     for (uint32_t i = tf->first; i < tf->first + tf->count; i++)
-        p->v.new_residual[i] = p->v.anchor[i] - p->v.theta[i] + p->v.residual[i];
-    bool fine = pl_sim_encode(delta, tf->count, encoded) && pl_sim_decode(encoded, bytes, values, tf->count);
-    pl_assert(fine);
-    for (uint32_t i = 0; i < tf->count; i++)
-        delta[i] = delta[i] - values[i];
-    f->push = pl_toy_project(tf->first, values, tf->count);
+        p->v.new_residual[i] = p->v.anchor[i] - p->v.theta[i];
+    pl_feedback_add(p->v.new_residual + tf->first, p->v.residual + tf->first, tf->count, o->feedback_decay);
+    f->bytes = o->ops->encode(o->self, PL_WAY_UP, fragment, p->v.new_residual + tf->first, encoded);
+    pl_assert(f->bytes > 0);
+    if (w->toy != NULL) {
+        bool fine = o->ops->decode(o->self, fragment, encoded, f->bytes, p->scratch);
+        pl_assert(fine);
+        f->push = pl_toy_project(tf->first, p->scratch, tf->count);
+    }
     f->copy_steps = pl_learner_steps(p->core);
     f->copy_tokens = pl_learner_tokens(p->core);
-    f->digest = pl_hash64(encoded, bytes, 0);
+    f->digest = pl_hash64(encoded, f->bytes, 0);
     f->copied = f->work;
     pl_lnode_later(w, p, up_to_us(w, p, ENCODE_US_MAX), copied, fragment, f->round);
 }
@@ -117,10 +120,11 @@ void pl_lnode_keep(struct pl_world *w, struct pl_lnode *p, const struct pl_learn
     memcpy(f->update + pl_chunk_offset(f->update_bytes, fx->u.update.index), data->data, data->len);
 }
 
-/* The new value into p->v.fresh; false when the bytes are no chain of updates. scratch: the size of a fragment. */
+/* The new value into p->v.fresh; false when the bytes are no chain of updates. */
 static bool decode_value(struct pl_world *w, struct pl_lnode *p, uint32_t fragment, bool full)
 {
-    const struct pl_toy_fragment *tf = &w->toy->fragment[fragment];
+    const struct pl_objective *o = w->objective;
+    const struct pl_objective_fragment *tf = &o->fragment[fragment];
     const struct pl_lfrag *f = &p->frags[fragment];
     float *fresh = p->v.fresh + tf->first;
     if (full) {
@@ -129,14 +133,11 @@ static bool decode_value(struct pl_world *w, struct pl_lnode *p, uint32_t fragme
         pl_sim_get_floats(fresh, f->update, tf->count);
         return true;
     }
-    size_t each = pl_sim_encoded_bytes(tf->count);
-    float *step = p->scratch;
     memcpy(fresh, p->v.anchor + tf->first, tf->count * sizeof(float));
-    for (uint64_t at = 0; at < f->update_bytes; at += each) {
-        if (f->update_bytes - at < each || !pl_sim_decode(f->update + at, each, step, tf->count))
+    for (uint64_t at = 0, each; at < f->update_bytes; at += each) {
+        each = o->ops->update_bytes(o->self, fragment, f->update + at, f->update_bytes - at);
+        if (each == 0 || !o->ops->add_update(o->self, fragment, f->update + at, each, fresh))
             return false;
-        for (uint32_t i = 0; i < tf->count; i++)
-            fresh[i] = fresh[i] + step[i];
     }
     return true;
 }
@@ -147,7 +148,7 @@ static void decoded(struct pl_world *w, const struct pl_sim_ev *ev)
     if (!pl_lnode_awake(w, p, ev))
         return;
     uint32_t fragment = (uint32_t)ev->arg;
-    const struct pl_toy_fragment *tf = &w->toy->fragment[fragment];
+    const struct pl_objective_fragment *tf = &w->objective->fragment[fragment];
     const struct pl_lfrag *f = &p->frags[fragment];
     if (f->update == NULL || f->decode_version != ev->more)
         return;
@@ -172,9 +173,9 @@ void pl_lnode_decode(struct pl_world *w, struct pl_lnode *p, const struct pl_lea
 
 static enum pl_apply_mode mode_of(const struct pl_world *w, enum pl_outcome outcome)
 {
-    if (outcome == PL_OUTCOME_DISCARD || w->toy->manifest.apply == 1)
+    if (outcome == PL_OUTCOME_DISCARD || w->objective->manifest.apply == 1)
         return PL_APPLY_OVERWRITE;
-    if (w->toy->manifest.apply == 2)
+    if (w->objective->manifest.apply == 2)
         return PL_APPLY_MIX;
     return outcome == PL_OUTCOME_MERGED ? PL_APPLY_REBASE_MERGED : PL_APPLY_REBASE_KEPT;
 }
@@ -197,12 +198,12 @@ static void keep_books(struct pl_lfrag *f, enum pl_apply_mode mode, enum pl_outc
 
 static void check_books(struct pl_world *w, struct pl_lnode *p, uint32_t fragment)
 {
-    const struct pl_toy_fragment *tf = &w->toy->fragment[fragment];
+    const struct pl_objective_fragment *tf = &w->objective->fragment[fragment];
     const struct pl_lfrag *f = &p->frags[fragment];
     uint64_t identity = p->host + 1;
     pl_checks_anchor(w->checks, w->now_ns, identity, p->process, fragment, f->apply_version,
                      pl_sim_digest(p->v.anchor + tf->first, tf->count));
-    if (w->toy->manifest.apply != 0)
+    if (w->toy == NULL || w->objective->manifest.apply != 0)
         return;
     struct pl_check_balance b = {
         .worked = f->worked,
@@ -218,11 +219,11 @@ static void check_books(struct pl_world *w, struct pl_lnode *p, uint32_t fragmen
 
 static void apply_one(struct pl_world *w, struct pl_lnode *p, uint32_t fragment)
 {
-    const struct pl_toy_fragment *tf = &w->toy->fragment[fragment];
+    const struct pl_objective_fragment *tf = &w->objective->fragment[fragment];
     struct pl_lfrag *f = &p->frags[fragment];
     struct pl_apply a = {
         .mode = mode_of(w, f->outcome),
-        .alpha = (float)w->toy->manifest.mix_ppm / 1e6f,
+        .alpha = (float)w->objective->manifest.mix_ppm / 1e6f,
         .fresh = p->v.fresh + tf->first,
         .snapshot = p->v.snapshot + tf->first,
         .theta = p->v.theta + tf->first,
@@ -230,6 +231,7 @@ static void apply_one(struct pl_world *w, struct pl_lnode *p, uint32_t fragment)
     };
     pl_assert(f->outcome != PL_OUTCOME_MERGED || f->round == f->apply_round);
     f->apply_due = false;
+    p->touched[fragment] = true;
     pl_apply(&a, tf->count);
     if (f->commit_residual)
         memcpy(p->v.residual + tf->first, p->v.new_residual + tf->first, tf->count * sizeof(float));
@@ -254,7 +256,7 @@ static void apply_all(struct pl_world *w, struct pl_lnode *p)
     uint32_t life = p->life;
     for (bool again = true; again;) {
         again = false;
-        for (uint32_t i = 0; i < w->toy->fragments; i++)
+        for (uint32_t i = 0; i < w->objective->fragments; i++)
             if (p->frags[i].apply_due && w->status == PELAGO_OK && p->life == life) {
                 apply_one(w, p, i);
                 again = true;
@@ -289,7 +291,7 @@ static void ready(struct pl_world *w, const struct pl_sim_ev *ev)
     struct pl_lnode *p = &w->procs[ev->who];
     if (!pl_lnode_awake(w, p, ev))
         return;
-    const struct pl_toy *t = w->toy;
+    const struct pl_objective *t = w->objective;
     for (uint32_t i = 0; i < t->fragments; i++)
         p->digests[i] = pl_sim_digest(t->origin + t->fragment[i].first, t->fragment[i].count);
     uint32_t life = p->life;
@@ -302,37 +304,11 @@ static void ready(struct pl_world *w, const struct pl_sim_ev *ev)
 
 void pl_lnode_manifest(struct pl_world *w, struct pl_lnode *p)
 {
-    const struct pl_toy *t = w->toy;
+    const struct pl_objective *t = w->objective;
     memcpy(p->v.theta, t->origin, t->values * sizeof(float));
     memcpy(p->v.anchor, t->origin, t->values * sizeof(float));
     memset(p->v.residual, 0, t->values * sizeof(float));
     pl_lnode_later(w, p, BUILD_MS * PL_MS, ready, 0, 0);
-}
-
-void pl_lnode_unit(struct pl_lnode *p, uint64_t unit, uint64_t cursor)
-{
-    for (uint32_t i = 0; i < p->unit_count; i++)
-        if (p->units[i].unit == unit) {
-            p->units[i].cursor = pl_max64(p->units[i].cursor, cursor);
-            return;
-        }
-    if (p->unit_count < PL_UNITS_HELD_MAX)
-        p->units[p->unit_count++] = (struct pl_item_held_unit){unit, cursor};
-}
-
-/* Takes tokens from the unit in use; returns the unit and where it stands. */
-static struct pl_item_held_unit take_tokens(const struct pl_world *w, struct pl_lnode *p, uint64_t tokens)
-{
-    if (p->unit_count == 0)
-        return (struct pl_item_held_unit){PL_NONE64, 0};
-    struct pl_item_held_unit *u = &p->units[0];
-    u->cursor = pl_min64(u->cursor + tokens, w->toy->manifest.unit_tokens);
-    struct pl_item_held_unit used = *u;
-    if (u->cursor == w->toy->manifest.unit_tokens) {
-        p->units[0] = p->units[1];
-        p->unit_count--;
-    }
-    return used;
 }
 
 /* The run's token clock: as last told, advanced at the last known rate. */
@@ -366,32 +342,50 @@ void pl_lnode_begin_steps(struct pl_world *w, struct pl_lnode *p)
     next_step(w, p);
 }
 
-static void train(struct pl_world *w, struct pl_lnode *p, uint64_t tokens)
+/* In millionths; what is no number is 0. */
+static uint64_t micro(double loss)
 {
-    const struct pl_toy *t = w->toy;
-    memset(p->worked, 0, t->fragments * sizeof *p->worked);
-    pl_toy_step(t, pl_toy_rate(t, clock_tokens(w, p)), &p->noise, p->v.theta, p->worked);
+    return loss > 0 && loss < 1e9 ? (uint64_t)(loss * 1e6) : 0;
+}
+
+static double train(struct pl_world *w, struct pl_lnode *p, uint64_t tokens)
+{
+    const struct pl_objective *o = w->objective;
+    memset(p->worked, 0, o->fragments * sizeof *p->worked);
+    double loss = o->ops->step(
+        o->self, &(struct pl_objective_step){.process = p->index,
+                                             .host = p->host,
+                                             .clock_tokens = clock_tokens(w, p),
+                                             .sequences = p->sequences,
+                                             .sequence_count = o->seq > 0 ? o->step_sequences[p->host] : 0,
+                                             .theta = p->v.theta,
+                                             .touched = p->touched,
+                                             .noise = &p->noise,
+                                             .worked = p->worked});
     p->trained++;
-    for (uint32_t i = 0; i < t->fragments; i++) {
+    for (uint32_t i = 0; i < o->fragments; i++) {
         p->frags[i].worked += p->worked[i];
         pl_work_step(&p->frags[i].work, pl_step_id(p->process, p->trained), tokens);
     }
+    return loss;
 }
 
 static void end_step(struct pl_world *w, struct pl_lnode *p)
 {
-    struct pl_host *h = host_of(w, p);
     uint32_t life = p->life;
-    uint64_t spread = w->o.step_tokens / 10;
-    uint64_t tokens = w->o.step_tokens - spread + pl_prng_below(&h->prng, 2 * spread + 1);
-    struct pl_item_held_unit unit = take_tokens(w, p, tokens);
-    train(w, p, tokens);
+    uint64_t tokens = pl_lnode_feed(w, p);
+    struct pl_item_held_unit unit = pl_lnode_used(w, p, tokens);
+    double loss = train(w, p, tokens);
+    if (!isfinite(loss)) {
+        pl_world_fail(w, PL_SIM_CORRECTNESS, "learner %lu: a step went wrong", (uint64_t)p->host + 1);
+        return;
+    }
     pl_checks_step(w->checks, w->now_ns, p->host + 1, p->process, tokens, p->drawn_ns, p->excused_ns);
     pl_lnode_step(w, p,
                   &(struct pl_learn_event){.kind = PL_LEARN_EV_STEP,
                                            .now_ns = w->now_ns,
                                            .u.step = {.tokens = tokens,
-                                                      .loss_micro = 1000000,
+                                                      .loss_micro = micro(loss),
                                                       .step_ns = p->drawn_ns + p->excused_ns,
                                                       .unit = unit.unit,
                                                       .cursor = unit.cursor}});

@@ -13,7 +13,7 @@ enum { CHECK_EVERY_STEPS = 64, BOOT_RETRY_MS = 500 };
 
 static bool init_fragments(struct pl_world *w, struct pl_snode *s)
 {
-    const struct pl_toy *t = w->toy;
+    const struct pl_objective *t = w->objective;
     s->fragments = pl_world_zero(w, t->fragments, sizeof *s->fragments);
     if (s->fragments == NULL)
         return false;
@@ -36,8 +36,8 @@ bool pl_snode_init(struct pl_world *w, uint32_t shard)
     struct pl_snode *s = &w->syncers[shard];
     uint32_t machines = w->o.learners + w->hostile_count;
     s->shard = shard;
-    s->options = (struct pl_sync_options){.manifest = &w->toy->manifest,
-                                          .manifest_digest = w->toy->manifest_digest,
+    s->options = (struct pl_sync_options){.manifest = &w->objective->manifest,
+                                          .manifest_digest = w->objective->manifest_digest,
                                           .shard = shard,
                                           .learners_max = machines + 2,
                                           .conns_max = 8 * machines + 16};
@@ -48,13 +48,15 @@ bool pl_snode_init(struct pl_world *w, uint32_t shard)
     s->fxs.max = pl_syncer_effects_max(&s->options);
     s->fxs.fx = pl_world_zero(w, s->fxs.max, sizeof *s->fxs.fx);
     s->conns = pl_world_zero(w, s->options.conns_max, sizeof *s->conns);
-    s->scratch = pl_world_zero(w, (size_t)learners * w->toy->largest, sizeof(float));
+    s->scratch = pl_world_zero(w, (size_t)learners * w->objective->largest, sizeof(float));
     s->parts = pl_world_zero(w, learners, sizeof *s->parts);
-    enum pl_merge_mode mode = pl_rule_mode(&w->toy->merge, PL_MERGE_RDA);
-    s->merging = pl_world_zero(w, pl_merge_scratch_of(mode, learners, NULL), sizeof *s->merging);
+    enum pl_merge_mode mode = pl_rule_mode(&w->objective->merge, PL_MERGE_RDA);
+    s->merging =
+        pl_world_zero(w, pl_merge_scratch_of(mode, learners, w->objective->pool), sizeof *s->merging);
     s->weights = pl_world_zero(w, learners, sizeof *s->weights);
     s->reach = pl_world_zero(w, learners, sizeof *s->reach);
     s->counts = pl_world_zero(w, 2 * (size_t)learners, sizeof *s->counts);
+    s->encoding = pl_world_zero(w, 1, w->objective->update_bytes_max);
     if (w->status != PELAGO_OK || !init_fragments(w, s))
         return false;
     s->pushes = pl_world_zero(w, (size_t)learners * s->fragment_count, sizeof *s->pushes);
@@ -267,7 +269,7 @@ static void try_start(struct pl_world *w, const struct pl_sim_ev *ev)
 /* Reads the disk and begins a new life. */
 void pl_snode_start(struct pl_world *w, struct pl_snode *s)
 {
-    const struct pl_toy *t = w->toy;
+    const struct pl_objective *t = w->objective;
     if (s->up)
         return;
     pl_snode_reset_values(w, s);
@@ -359,6 +361,7 @@ void pl_snode_message(struct pl_world *w, uint32_t conn, const struct pl_msg *ms
         pl_world_line(w, "syncer", s->shard, "gets %s from %s %lu", text, peer_kind(w, info->machine),
                       (uint64_t)info->machine + 1);
     }
+    s->sender = info->machine;
     pl_snode_step(w, s,
                   &(struct pl_sync_event){
                       .kind = PL_SYNC_EV_MSG, .now_ns = w->now_ns, .u.msg = {.conn = info->tag, .msg = msg}});

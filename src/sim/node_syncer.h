@@ -43,18 +43,23 @@ struct pl_staged {
     uint64_t tokens;
     uint64_t clock_tokens; /* of the run, when the merge began */
     double effective;      /* number of contributions (optim/rule.h) */
+    uint32_t contributors;
     float *theta, *momentum, *broadcast, *delta;
-    uint8_t *update;
+    uint8_t *update; /* [update_bytes]; NULL: none */
+    uint32_t update_bytes;
 };
 
 struct pl_ring_slot {
     uint64_t version; /* the encoded update leads to this version; 0 none */
     uint8_t *bytes;
+    uint32_t size;
 };
 
 struct pl_shard_fragment {
     uint32_t number, count;
     uint64_t version;
+    uint64_t seen_round; /* pushes of this round that are checked or being checked */
+    uint32_t seen;
     float *theta, *momentum, *broadcast;
     struct pl_rule_past past;
     struct pl_staged staged;
@@ -79,6 +84,7 @@ struct pl_snode {
     struct pl_syncer *core;
     struct pl_sync_fxs fxs;
     const struct pl_msg *delivering;     /* the message of the step at hand */
+    uint32_t sender;                     /* the machine it came from */
     struct pl_shard_fragment *fragments; /* of this shard, by number */
     uint32_t fragment_count;
     struct pl_push_buf *pushes; /* [learner * fragment_count + local fragment] */
@@ -87,7 +93,8 @@ struct pl_snode {
     struct pl_contribution *parts;
     double *merging; /* scratch of pl_merge */
     double *weights, *reach;
-    uint64_t *counts; /* [2][learners_max] tokens and steps of the contributions at hand */
+    uint64_t *counts;  /* [2][learners_max] tokens and steps of the contributions at hand */
+    uint8_t *encoding; /* [update_bytes_max] an update being made */
 };
 
 bool pl_snode_init(struct pl_world *w, uint32_t shard);
@@ -108,7 +115,7 @@ struct pl_shard_fragment *pl_snode_fragment(struct pl_snode *s, uint32_t number)
 void pl_snode_reset_values(struct pl_world *w,
                            struct pl_snode *s); /* version 0; memory of a dead process freed */
 /* The outer step that makes this version when the run's clock stands there. */
-struct pl_outer_move pl_snode_outer(const struct pl_toy *t, uint64_t version, uint64_t clock_tokens);
+struct pl_outer_move pl_snode_outer(const struct pl_objective *o, uint64_t version, uint64_t clock_tokens);
 void pl_snode_keep(struct pl_world *w, struct pl_snode *s, const struct pl_sync_effect *fx);
 void pl_snode_verify(struct pl_world *w, struct pl_snode *s, const struct pl_sync_effect *fx);
 void pl_snode_discard(struct pl_world *w, struct pl_snode *s, uint32_t learner, uint32_t fragment);
@@ -117,7 +124,9 @@ void pl_snode_publish(struct pl_world *w, struct pl_snode *s, const struct pl_sy
 struct pl_outgoing *pl_snode_update(struct pl_world *w, struct pl_snode *s,
                                     const struct pl_msg_update *header);
 void pl_snode_free_outgoing(struct pl_world *w, struct pl_outgoing *o);
-void pl_snode_set_ring(struct pl_world *w, struct pl_shard_fragment *f, uint64_t version, uint8_t *bytes);
+/* bytes is the ring's from now on; NULL: empties the slot. */
+void pl_snode_set_ring(struct pl_world *w, struct pl_shard_fragment *f, uint64_t version, uint8_t *bytes,
+                       uint32_t size);
 
 /* node_syncer_store.c */
 bool pl_snode_vault_init(struct pl_world *w, struct pl_snode *s);

@@ -35,33 +35,34 @@ static void free_push(struct pl_world *w, struct pl_push_buf *p)
     *p = (struct pl_push_buf){0};
 }
 
-static size_t update_bytes(const struct pl_shard_fragment *f)
-{
-    return pl_sim_encoded_bytes(f->count);
-}
-
-/* bytes is owned by the ring from now on. */
-void pl_snode_set_ring(struct pl_world *w, struct pl_shard_fragment *f, uint64_t version, uint8_t *bytes)
+void pl_snode_set_ring(struct pl_world *w, struct pl_shard_fragment *f, uint64_t version, uint8_t *bytes,
+                       uint32_t size)
 {
     struct pl_ring_slot *slot = &f->ring[version % PL_RING_MAX];
-    pl_alloc_free(&w->alloc, slot->bytes, update_bytes(f));
-    *slot = (struct pl_ring_slot){bytes != NULL ? version : 0, bytes};
+    pl_alloc_free(&w->alloc, slot->bytes, slot->size);
+    *slot = (struct pl_ring_slot){bytes != NULL ? version : 0, bytes, size};
+}
+
+static void drop_update(struct pl_world *w, struct pl_staged *g)
+{
+    pl_alloc_free(&w->alloc, g->update, g->update_bytes);
+    g->update = NULL;
+    g->update_bytes = 0;
 }
 
 void pl_snode_reset_values(struct pl_world *w, struct pl_snode *s)
 {
     for (uint32_t i = 0; i < s->fragment_count; i++) {
         struct pl_shard_fragment *f = &s->fragments[i];
-        const float *origin = w->toy->origin + w->toy->fragment[f->number].first;
+        const float *origin = w->objective->origin + w->objective->fragment[f->number].first;
         f->version = 0;
         f->past = (struct pl_rule_past){.rounds = 0};
         memcpy(f->theta, origin, f->count * sizeof(float));
         memcpy(f->broadcast, origin, f->count * sizeof(float));
         memset(f->momentum, 0, f->count * sizeof(float));
         for (uint32_t k = 0; k < PL_RING_MAX; k++)
-            pl_snode_set_ring(w, f, k, NULL);
-        pl_alloc_free(&w->alloc, f->staged.update, update_bytes(f));
-        f->staged.update = NULL;
+            pl_snode_set_ring(w, f, k, NULL, 0);
+        drop_update(w, &f->staged);
         f->staged.active = false;
     }
     for (uint32_t i = 0; i < s->options.learners_max * s->fragment_count; i++)
@@ -103,14 +104,59 @@ static void verified(struct pl_world *w, const struct pl_sim_ev *ev)
                                                          .good = (ev->arg >> 32 & 1) != 0}});
 }
 
+/* With a limit to the cohort, the later pushes of a round are as if their learners had sent SKIP instead: nobody waits for
+ * them, and nobody learns that they are slow. Their work stays with them. */
+static bool is_too_many(struct pl_world *w, struct pl_snode *s, struct pl_shard_fragment *f, uint64_t round)
+{
+    uint32_t most = w->plan != NULL ? w->plan->cohort_max : 0;
+    struct pl_sync_view view;
+    if (most == 0)
+        return false;
+    pl_syncer_view(s->core, &view);
+    if (f->seen_round != round)
+        f->seen = 0;
+    f->seen_round = round;
+    return ++f->seen > most && view.phase == PL_PHASE_RUNNING;
+}
+
+/* arg: the machine and the fragment; more: the round. */
+static void skipped(struct pl_world *w, const struct pl_sim_ev *ev)
+{
+    struct pl_snode *s = &w->syncers[ev->who];
+    uint32_t machine = (uint32_t)(ev->arg >> 32), number = 0;
+    if (s->life != ev->life)
+        return;
+    for (; number < s->options.conns_max; number++) {
+        uint32_t conn = s->conns[number].conn;
+        if (conn != PL_NONE32 && pl_net_info(w->net, conn)->machine == machine &&
+            pl_net_info(w->net, conn)->link == PL_LINK_CONTROL)
+            break;
+    }
+    if (number == s->options.conns_max)
+        return; /* it is gone */
+    struct pl_msg msg = {.type = PL_MSG_SKIP, .u.skip = {.fragment = (uint32_t)ev->arg, .round = ev->more}};
+    pl_snode_step(w, s,
+                  &(struct pl_sync_event){
+                      .kind = PL_SYNC_EV_MSG, .now_ns = w->now_ns, .u.msg = {.conn = number, .msg = &msg}});
+}
+
 void pl_snode_verify(struct pl_world *w, struct pl_snode *s, const struct pl_sync_effect *fx)
 {
     uint32_t fragment = fx->u.push.fragment;
     struct pl_push_buf *p = push_of(s, fx->u.push.learner, fragment);
     pl_assert(p->bytes != NULL && p->round == fx->u.push.round);
     p->verify_ns = w->now_ns + VERIFY_US * PL_US;
+    if (is_too_many(w, s, pl_snode_fragment(s, fragment), p->round)) {
+        pl_world_at(w, &(struct pl_sim_ev){.at = p->verify_ns,
+                                           .fire = skipped,
+                                           .who = s->shard,
+                                           .life = s->life,
+                                           .arg = (uint64_t)s->sender << 32 | fragment,
+                                           .more = p->round});
+        return;
+    }
     bool good = pl_hash64(p->bytes, p->size, 0) == fx->u.push.digest &&
-                pl_sim_decode(p->bytes, p->size, s->scratch, pl_snode_fragment(s, fragment)->count);
+                w->objective->ops->decode(w->objective->self, fragment, p->bytes, p->size, s->scratch);
     pl_world_at(
         w, &(struct pl_sim_ev){.at = p->verify_ns,
                                .fire = verified,
@@ -125,55 +171,62 @@ void pl_snode_discard(struct pl_world *w, struct pl_snode *s, uint32_t learner, 
     free_push(w, push_of(s, learner, fragment));
 }
 
-struct pl_outer_move pl_snode_outer(const struct pl_toy *t, uint64_t version, uint64_t clock_tokens)
+struct pl_outer_move pl_snode_outer(const struct pl_objective *o, uint64_t version, uint64_t clock_tokens)
 {
-    return pl_outer_at(&t->outer, version, (double)clock_tokens / (double)t->manifest.token_budget);
+    return pl_outer_at(&o->outer, version, (double)clock_tokens / (double)o->manifest.token_budget);
 }
 
 /* The outer step on copies, and the update that brings a learner from the old broadcast value to the new one. */
-static bool stage(const struct pl_toy *t, struct pl_shard_fragment *f)
+static bool stage(struct pl_world *w, struct pl_snode *s, struct pl_shard_fragment *f)
 {
+    const struct pl_objective *o = w->objective;
     struct pl_staged *g = &f->staged;
-    const struct pl_outer_move move = pl_snode_outer(t, f->version + 1, g->clock_tokens);
+    const struct pl_outer_move move = pl_snode_outer(o, f->version + 1, g->clock_tokens);
     memcpy(g->theta, f->theta, f->count * sizeof(float));
     memcpy(g->momentum, f->momentum, f->count * sizeof(float));
-    pl_outer_step(&move, g->delta, f->count, g->momentum, g->theta);
+    pl_outer_step_by(o->pool, &move, g->delta, f->count, g->momentum, g->theta);
     for (uint32_t i = 0; i < f->count; i++)
         g->broadcast[i] = g->theta[i] - f->broadcast[i];
-    if (!pl_all_finite(g->theta, f->count) || !pl_sim_encode(g->broadcast, f->count, g->update) ||
-        !pl_sim_decode(g->update, update_bytes(f), g->broadcast, f->count))
+    size_t bytes = pl_all_finite(g->theta, f->count)
+                       ? o->ops->encode(o->self, PL_WAY_DOWN, f->number, g->broadcast, s->encoding)
+                       : 0;
+    memcpy(g->broadcast, f->broadcast, f->count * sizeof(float));
+    if (bytes == 0 || !o->ops->add_update(o->self, f->number, s->encoding, bytes, g->broadcast))
         return false;
-    for (uint32_t i = 0; i < f->count; i++)
-        g->broadcast[i] = f->broadcast[i] + g->broadcast[i];
+    g->update = pl_world_zero(w, 1, bytes);
+    if (g->update == NULL)
+        return false;
+    memcpy(g->update, s->encoding, bytes);
+    g->update_bytes = (uint32_t)bytes;
     g->digest = pl_sim_digest(g->broadcast, f->count);
     return pl_all_finite(g->broadcast, f->count);
 }
 
 static void merge_slices(struct pl_world *w, struct pl_snode *s, struct pl_shard_fragment *f, uint32_t count)
 {
-    const struct pl_toy *t = w->toy;
-    const struct pl_toy_fragment *tf = &t->fragment[f->number];
+    const struct pl_objective *o = w->objective;
+    const struct pl_objective_fragment *of = &o->fragment[f->number];
     uint64_t *tokens = s->counts, *steps = s->counts + count;
     for (uint32_t i = 0; i < count; i++) {
         tokens[i] = s->parts[i].tokens;
         steps[i] = s->parts[i].steps;
     }
-    pl_rule_weigh(&t->merge, tokens, steps, NULL, count, s->merging, s->weights, s->reach);
+    pl_rule_weigh(&o->merge, tokens, steps, NULL, count, s->merging, s->weights, s->reach);
     f->staged.effective = pl_rule_effective(s->weights, count);
     const struct pl_merge_work work = {.scratch = s->merging,
+                                       .pool = o->pool,
                                        .weights = s->weights,
-                                       .reach = t->merge.guard ? s->reach : NULL,
-                                       .length = pl_rule_length(&t->merge, &f->past, f->staged.effective),
-                                       .trim = (double)t->merge.trim};
+                                       .reach = o->merge.guard ? s->reach : NULL,
+                                       .length = pl_rule_length(&o->merge, &f->past, f->staged.effective),
+                                       .trim = (double)o->merge.trim};
     uint32_t at = 0;
-    for (uint32_t k = 0; k < tf->slice_count; k++) {
-        const struct pl_slice *slice = &t->slices[tf->slice_first + k];
-        uint32_t n = (uint32_t)(slice->row_count * t->tensors[slice->tensor].cols);
+    for (uint32_t k = 0; k < of->slice_count; k++) {
+        const struct pl_objective_slice *slice = &o->slices[of->slice_first + k];
         for (uint32_t i = 0; i < count; i++)
-            s->parts[i].delta = s->scratch + (size_t)i * t->largest + at;
-        enum pl_merge_mode mode = (enum pl_merge_mode)t->tensors[slice->tensor].merge;
-        pl_merge(pl_rule_mode(&t->merge, mode), s->parts, count, n, &work, f->staged.delta + at);
-        at += n;
+            s->parts[i].delta = s->scratch + (size_t)i * o->largest + at;
+        pl_merge(pl_rule_mode(&o->merge, slice->merge), s->parts, count, slice->count, &work,
+                 f->staged.delta + at);
+        at += slice->count;
     }
 }
 
@@ -189,7 +242,7 @@ static void merged(struct pl_world *w, const struct pl_sim_ev *ev)
                                           .u.merged = {.fragment = f->number,
                                                        .round = ev->more,
                                                        .digest = f->staged.digest,
-                                                       .update_bytes = update_bytes(f),
+                                                       .update_bytes = f->staged.update_bytes,
                                                        .good = f->staged.good}});
 }
 
@@ -204,22 +257,21 @@ void pl_snode_merge(struct pl_world *w, struct pl_snode *s, const struct pl_sync
     struct pl_sync_view view;
     pl_syncer_view(s->core, &view);
     g->clock_tokens = view.seen_tokens;
-    if (g->update == NULL)
-        g->update = pl_world_zero(w, 1, update_bytes(f));
-    if (g->update == NULL)
-        return;
+    g->contributors = fx->u.merge.contributor_count;
+    drop_update(w, g);
     for (uint32_t i = 0; i < fx->u.merge.contributor_count; i++) {
         const struct pl_contributor *c = &fx->u.merge.contributors[i];
         struct pl_push_buf *p = push_of(s, c->learner, f->number);
         pl_assert(p->bytes != NULL && p->round == g->round);
-        bool decoded = pl_sim_decode(p->bytes, p->size, s->scratch + (size_t)i * w->toy->largest, f->count);
+        bool decoded = w->objective->ops->decode(w->objective->self, f->number, p->bytes, p->size,
+                                                 s->scratch + (size_t)i * w->objective->largest);
         pl_assert(decoded);
         s->parts[i] = (struct pl_contribution){.tokens = c->tokens, .steps = c->steps};
         g->tokens += c->tokens;
         free_push(w, p);
     }
     merge_slices(w, s, f, fx->u.merge.contributor_count);
-    g->good = pl_all_finite(g->delta, f->count) && stage(w->toy, f);
+    g->good = pl_all_finite(g->delta, f->count) && stage(w, s, f);
     pl_world_at(w, &(struct pl_sim_ev){.at = w->now_ns + w->o.merge_ns,
                                        .fire = merged,
                                        .who = s->shard,
@@ -245,12 +297,13 @@ void pl_snode_publish(struct pl_world *w, struct pl_snode *s, const struct pl_sy
     swap(&f->broadcast, &g->broadcast);
     f->version++;
     pl_rule_remember(&f->past, g->effective);
-    pl_snode_set_ring(w, f, f->version, g->update);
+    pl_snode_set_ring(w, f, f->version, g->update, g->update_bytes);
     g->update = NULL;
+    g->update_bytes = 0;
     g->active = false;
     for (uint32_t i = 0; i < PL_RING_MAX; i++)
         if (f->ring[i].version != 0 && f->ring[i].version < fx->u.publish.oldest)
-            pl_snode_set_ring(w, f, i, NULL);
+            pl_snode_set_ring(w, f, i, NULL, 0);
     w->result->merges++;
     w->merged_value_tokens += g->tokens * f->count;
     if (w->curve != NULL) {
@@ -259,8 +312,16 @@ void pl_snode_publish(struct pl_world *w, struct pl_snode *s, const struct pl_sy
             for (uint32_t k = 0; k < w->syncers[i].fragment_count; k++)
                 loss += pl_toy_fragment_loss(w->toy, w->syncers[i].fragments[k].number,
                                              w->syncers[i].fragments[k].theta);
-        pl_curve_add(w->curve, (double)w->merged_value_tokens / w->toy->values, loss);
+        pl_curve_add(w->curve, (double)w->merged_value_tokens / w->objective->values, loss);
     }
+    if (w->objective->ops->published != NULL)
+        w->objective->ops->published(
+            w->objective->self,
+            &(struct pl_objective_news){.now_ns = w->now_ns,
+                                        .fragment = f->number,
+                                        .contributors = g->contributors,
+                                        .merged_tokens = w->merged_value_tokens / w->objective->values,
+                                        .theta = pl_world_thetas(w)});
 }
 
 void pl_snode_free_outgoing(struct pl_world *w, struct pl_outgoing *o)
@@ -286,9 +347,9 @@ struct pl_outgoing *pl_snode_update(struct pl_world *w, struct pl_snode *s,
     uint64_t at = 0;
     for (uint64_t v = header->from_version + 1; v <= header->to_version; v++) {
         const struct pl_ring_slot *slot = &f->ring[v % PL_RING_MAX];
-        pl_assert(slot->version == v && at + update_bytes(f) <= header->bytes);
-        memcpy(o->payload + at, slot->bytes, update_bytes(f));
-        at += update_bytes(f);
+        pl_assert(slot->version == v && at + slot->size <= header->bytes);
+        memcpy(o->payload + at, slot->bytes, slot->size);
+        at += slot->size;
     }
     pl_assert(at == header->bytes);
     return o;

@@ -40,26 +40,21 @@ struct pl_vault {
     struct pl_error refused; /* what the core said about a record */
 };
 
-static size_t update_bytes(const struct pl_shard_fragment *f)
-{
-    return pl_sim_encoded_bytes(f->count);
-}
-
 bool pl_snode_vault_init(struct pl_world *w, struct pl_snode *s)
 {
     struct pl_vault *v = pl_world_zero(w, 1, sizeof *v);
     if (v == NULL)
         return false;
-    uint64_t largest = w->toy->largest, model = (uint64_t)w->toy->values * 4;
+    uint64_t largest = w->objective->largest, model = (uint64_t)w->objective->values * 4;
     s->vault = v;
     v->w = w;
     v->s = s;
     v->record_bytes = pl_record_bytes_max(s->options.learners_max);
-    v->options.record_bytes_max = 20 + v->record_bytes + 4 * largest + pl_sim_encoded_bytes(largest);
+    v->options.record_bytes_max = 20 + v->record_bytes + 4 * largest + w->objective->update_bytes_max;
     v->options.snapshot_after_bytes = pl_max64(2 * model, JOURNAL_BYTES_MIN);
     v->options.segment_bytes = v->options.snapshot_after_bytes / 2;
     v->options.scratch_bytes = pl_store_scratch_bytes(v->options.record_bytes_max);
-    pl_put_le(v->options.run_id, w->toy->manifest.run_id, 8);
+    pl_put_le(v->options.run_id, w->objective->manifest.run_id, 8);
     v->options.scratch = pl_world_zero(w, 1, v->options.scratch_bytes);
     v->record = pl_world_zero(w, 1, v->record_bytes);
     v->floats = pl_world_zero(w, largest, 4);
@@ -105,7 +100,7 @@ static uint64_t append(struct pl_world *w, struct pl_snode *s, const struct pl_r
         parts[count++] = (struct pl_bytes){note, sizeof note};
         pl_sim_put_floats(v->floats, f->staged.delta, f->count);
         parts[count++] = (struct pl_bytes){v->floats, (size_t)f->count * 4};
-        parts[count++] = (struct pl_bytes){f->staged.update, update_bytes(f)};
+        parts[count++] = (struct pl_bytes){f->staged.update, f->staged.update_bytes};
     }
     if (pl_store_failure(&v->store) != PELAGO_OK) {
         if (!worked(w, pl_store_resume(&v->store, &err)))
@@ -184,7 +179,7 @@ static bool fill_sections(struct pl_world *w, struct pl_snode *s)
             pl_put_le(head + 4, f->ring[k].version, 8);
             status = pl_buf_append(&v->section[2], head, sizeof head);
             if (status == PELAGO_OK)
-                status = pl_buf_append(&v->section[2], f->ring[k].bytes, update_bytes(f));
+                status = pl_buf_append(&v->section[2], f->ring[k].bytes, f->ring[k].size);
         }
     }
     return worked(w, status);
@@ -243,29 +238,31 @@ static enum pelago_status load_values(struct pl_snode *s, struct pl_vault *v)
 }
 
 static enum pelago_status keep_update(struct pl_vault *v, struct pl_shard_fragment *f, uint64_t version,
-                                      const uint8_t *bytes)
+                                      const uint8_t *bytes, size_t size)
 {
-    uint8_t *copy = pl_world_zero(v->w, 1, update_bytes(f));
+    uint8_t *copy = pl_world_zero(v->w, 1, size);
     if (copy == NULL)
         return PELAGO_NOMEM;
-    memcpy(copy, bytes, update_bytes(f));
-    pl_snode_set_ring(v->w, f, version, copy);
+    memcpy(copy, bytes, size);
+    pl_snode_set_ring(v->w, f, version, copy, (uint32_t)size);
     return PELAGO_OK;
 }
 
 static enum pelago_status load_ring(struct pl_snode *s, struct pl_vault *v)
 {
+    const struct pl_objective *o = v->w->objective;
     struct pl_reader r = pl_reader_of(v->section[2].data, v->section[2].len);
     while (pl_reader_left(&r) > 0) {
         uint32_t number = pl_read_u32(&r);
         uint64_t version = pl_read_u64(&r);
-        if (r.bad || number >= v->w->toy->fragments)
+        if (r.bad || number >= o->fragments)
             return PELAGO_CORRUPT;
         struct pl_shard_fragment *f = pl_snode_fragment(s, number);
-        const uint8_t *bytes = pl_read_bytes(&r, update_bytes(f));
-        if (bytes == NULL)
+        size_t left = pl_reader_left(&r), size = o->ops->update_bytes(o->self, number, r.at, left);
+        const uint8_t *bytes = pl_read_bytes(&r, size);
+        if (bytes == NULL || size == 0)
             return PELAGO_CORRUPT;
-        PL_TRY(keep_update(v, f, version, bytes));
+        PL_TRY(keep_update(v, f, version, bytes, size));
     }
     return PELAGO_OK;
 }
@@ -284,29 +281,29 @@ static enum pelago_status finish_load(struct pl_vault *v)
 /* The same arithmetic as when the round was merged, from what was written down. */
 static enum pelago_status replay_round(struct pl_vault *v, const struct pl_record *r, struct pl_reader *rest)
 {
+    const struct pl_objective *o = v->w->objective;
     struct pl_shard_fragment *f = pl_snode_fragment(v->s, r->fragment);
     uint64_t clock_tokens = pl_read_u64(rest), bits = pl_read_u64(rest);
     double effective;
     memcpy(&effective, &bits, sizeof effective);
     const uint8_t *delta = pl_read_bytes(rest, (size_t)f->count * 4);
-    const uint8_t *update = pl_read_bytes(rest, update_bytes(f));
-    if (delta == NULL || update == NULL || pl_reader_left(rest) != 0)
+    size_t size = pl_reader_left(rest);
+    const uint8_t *update = pl_read_bytes(rest, size);
+    if (delta == NULL || update == NULL || size == 0)
         return PELAGO_CORRUPT;
     if (r->version <= f->version)
         return PELAGO_OK; /* written twice: its first sync failed and yet reached the disk */
     float *scratch = f->staged.delta;
     pl_sim_get_floats(scratch, delta, f->count);
-    const struct pl_outer_move move = pl_snode_outer(v->w->toy, r->version, clock_tokens);
+    const struct pl_outer_move move = pl_snode_outer(o, r->version, clock_tokens);
     pl_outer_step(&move, scratch, f->count, f->momentum, f->theta);
-    if (!pl_sim_decode(update, update_bytes(f), scratch, f->count))
+    if (!o->ops->add_update(o->self, f->number, update, size, f->broadcast))
         return PELAGO_CORRUPT;
-    for (uint32_t i = 0; i < f->count; i++)
-        f->broadcast[i] = f->broadcast[i] + scratch[i];
     f->version = r->version;
     pl_rule_remember(&f->past, effective);
     if (pl_sim_digest(f->broadcast, f->count) != r->digest)
         return PELAGO_CORRUPT;
-    return keep_update(v, f, r->version, update);
+    return keep_update(v, f, r->version, update, size);
 }
 
 static enum pelago_status replay_record(void *user, const struct pl_store_record *stored)

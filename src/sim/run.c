@@ -107,7 +107,7 @@ static bool make_checks(struct pl_world *w)
     for (uint32_t i = 0; i < w->o.learners; i++)
         identities[i] = i + 1;
     uint32_t machines = w->o.learners + w->hostile_count;
-    w->checks = pl_checks_new(&w->alloc, &(struct pl_check_setup){.manifest = &w->toy->manifest,
+    w->checks = pl_checks_new(&w->alloc, &(struct pl_check_setup){.manifest = &w->objective->manifest,
                                                                   .identities = identities,
                                                                   .identity_count = w->o.learners,
                                                                   .learners_max = machines + 2,
@@ -143,6 +143,26 @@ static bool make_nodes(struct pl_world *w)
     return true;
 }
 
+static bool choose_objective(struct pl_world *w)
+{
+    w->objective = w->plan != NULL ? w->plan->objective : NULL;
+    if (w->objective == NULL) {
+        w->toy = pl_toy_new(w);
+        w->objective = w->toy != NULL ? &w->toy->o : NULL;
+    }
+    if (w->objective == NULL)
+        return false;
+    w->thetas = pl_world_zero(w, w->objective->fragments, sizeof *w->thetas);
+    return w->status == PELAGO_OK;
+}
+
+const float *const *pl_world_thetas(struct pl_world *w)
+{
+    for (uint32_t i = 0; i < w->objective->fragments; i++)
+        w->thetas[i] = pl_snode_fragment(&w->syncers[w->objective->fragment[i].shard], i)->theta;
+    return w->thetas;
+}
+
 static bool build(struct pl_world *w)
 {
     if (w->o.budget_tokens == 0)
@@ -151,8 +171,7 @@ static bool build(struct pl_world *w)
     w->proc_count = 2 * w->o.learners;
     pl_prng_seed(&w->nodes_prng, w->o.seed, PL_STREAM_NODES);
     pl_prng_seed(&w->faults_prng, w->o.seed, PL_STREAM_FAULTS);
-    w->toy = pl_toy_new(w);
-    if (w->toy == NULL || !make_checks(w))
+    if (!choose_objective(w) || !make_checks(w))
         return false;
     w->net = pl_net_new(w, &(struct pl_net_setup){.machines = w->o.learners + w->hostile_count,
                                                   .shards = w->o.shards,
@@ -207,7 +226,7 @@ static bool is_complete(const struct pl_world *w)
         if (!w->syncers[i].finished)
             return false;
     for (uint32_t i = 0; i < w->o.learners; i++)
-        if (!w->hosts[i].done)
+        if (!w->hosts[i].done && (w->toy != NULL || pl_host_running(w, i)))
             return false;
     return true;
 }
@@ -299,8 +318,10 @@ static void compare_values(struct pl_world *w)
 {
     for (uint32_t i = 0; i < w->o.learners; i++) {
         const struct pl_lnode *p = &w->procs[w->hosts[i].primary];
-        for (uint32_t k = 0; k < w->toy->fragments; k++) {
-            const struct pl_toy_fragment *tf = &w->toy->fragment[k];
+        if (w->toy == NULL && !w->hosts[i].done)
+            continue; /* down at the end, as the experiment wanted it */
+        for (uint32_t k = 0; k < w->objective->fragments; k++) {
+            const struct pl_objective_fragment *tf = &w->objective->fragment[k];
             const struct pl_shard_fragment *f = pl_snode_fragment(&w->syncers[tf->shard], k);
             uint64_t digest, version = pl_learner_version(p->core, k, &digest);
             if (version != f->version)
@@ -315,15 +336,6 @@ static void compare_values(struct pl_world *w)
     }
 }
 
-static double final_loss(struct pl_world *w)
-{
-    double loss = 0;
-    for (uint32_t i = 0; i < w->toy->fragments; i++)
-        loss += pl_toy_fragment_loss(w->toy, i,
-                                     pl_snode_fragment(&w->syncers[w->toy->fragment[i].shard], i)->theta);
-    return loss;
-}
-
 static void finish(struct pl_world *w)
 {
     bool asked = w->plan == NULL || !w->plan->no_end;
@@ -332,8 +344,8 @@ static void finish(struct pl_world *w)
         compare_values(w);
     }
     ask_checks(w);
-    w->result->loss_final = final_loss(w);
-    w->result->merged_tokens = w->merged_value_tokens / w->toy->values;
+    w->result->loss_final = w->objective->ops->loss(w->objective->self, pl_world_thetas(w));
+    w->result->merged_tokens = w->merged_value_tokens / w->objective->values;
     w->result->cluster_ns = w->now_ns;
     w->result->trace_hash = w->trace_hash;
 }
@@ -427,7 +439,8 @@ enum pelago_status pl_sim_run(const struct pl_sim_options *o, const struct pl_si
                               const struct pl_alloc *alloc, struct pl_sim_result *result)
 {
     enum pelago_status status = run_world(o, plan, alloc, NULL, result);
-    bool reference = o->faults != 0 && (plan == NULL || (!plan->no_reference && !plan->no_end));
+    bool real = plan != NULL && plan->objective != NULL;
+    bool reference = o->faults != 0 && !real && (plan == NULL || (!plan->no_reference && !plan->no_end));
     if (status == PELAGO_OK && result->exit == PL_SIM_OK && reference)
         status = compare_quality(o, alloc, result);
     return status;

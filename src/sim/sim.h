@@ -112,7 +112,12 @@ struct pl_action {
 typedef void pl_sim_line(void *user, uint64_t now_ns, const char *who, const char *text);
 
 /* What to do besides the options; all may be zero. */
+struct pl_objective; /* sim/objective.h */
+
 struct pl_sim_plan {
+    const struct pl_objective *objective; /* NULL: the toy */
+    uint32_t
+        cohort_max; /* contributions that come in time for a round, the closing one apart; 0: all that do */
     const struct pl_action *actions; /* by time */
     uint32_t action_count;
     pl_sim_line *line; /* NULL: no trace */
@@ -128,6 +133,8 @@ struct pl_sim_result {
     uint64_t cluster_ns; /* simulated */
     uint64_t events;
     uint64_t merges, merged_tokens, faults_injected, rejoins, syncer_boots;
+    uint64_t wire_bytes[2],
+        wire_records[2]; /* up, down: all frames put on a wire; records of at most 16 KiB, as TLS has */
     double loss_final, loss_reference; /* toy objective at equal merged tokens; reference 0 when not run */
 };
 

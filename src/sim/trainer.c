@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/fmt.h"
-#include "base/merge_mode.h"
+#include "base/num.h"
 #include "core/manifest.h"
 #include "sim/codec.h"
 
@@ -47,35 +47,38 @@ static void make_tensors(struct pl_toy *t, uint32_t values, uint32_t fragments)
     t->tensor_count = TENSORS;
 }
 
-static void lay_out(struct pl_toy *t)
+static void lay_out(struct pl_toy *t, const struct pl_slice *planned)
 {
     uint32_t at = 0;
     for (uint32_t s = 0; s < t->slice_count; s++) {
-        const struct pl_slice *slice = &t->slices[s];
-        struct pl_toy_fragment *f = &t->fragment[slice->fragment];
+        const struct pl_plan_tensor *tensor = &t->tensors[planned[s].tensor];
+        struct pl_objective_fragment *f = &t->fragment[planned[s].fragment];
         if (f->slice_count == 0) {
             f->first = at;
             f->slice_first = s;
         }
-        uint32_t count = (uint32_t)(slice->row_count * t->tensors[slice->tensor].cols);
+        uint32_t count = (uint32_t)(planned[s].row_count * tensor->cols);
+        t->slices[s] = (struct pl_objective_slice){count, (enum pl_merge_mode)tensor->merge};
         f->slice_count++;
         f->count += count;
         at += count;
-        t->largest = f->count > t->largest ? f->count : t->largest;
+        t->o.largest = pl_max32(t->o.largest, f->count);
     }
-    pl_assert(at == t->values);
+    pl_assert(at == t->o.values);
 }
 
 static bool make_arrays(struct pl_world *w, struct pl_toy *t, const struct pl_plan_place *places)
 {
-    struct pl_msg_manifest *m = &t->manifest;
-    uint8_t *fragments = pl_world_zero(w, t->fragments, PL_ITEM_FRAGMENT_BYTES);
+    struct pl_msg_manifest *m = &t->o.manifest;
+    uint8_t *fragments = pl_world_zero(w, t->o.fragments, PL_ITEM_FRAGMENT_BYTES);
     uint8_t *tensors = pl_world_zero(w, t->tensor_count, PL_ITEM_TENSOR_BYTES);
     if (fragments == NULL || tensors == NULL)
         return false;
-    for (uint32_t i = 0; i < t->fragments; i++) {
+    for (uint32_t i = 0; i < t->o.fragments; i++) {
         uint64_t n = t->fragment[i].count;
         t->fragment[i].shard = places[i].shard;
+        t->fragment[i].push_bytes_max = t->fragment[i].update_bytes_max = (uint32_t)pl_sim_encoded_bytes(n);
+        t->o.update_bytes_max = pl_max32(t->o.update_bytes_max, t->fragment[i].update_bytes_max);
         pl_item_fragment_put(fragments, i,
                              &(struct pl_item_fragment){.shard = places[i].shard,
                                                         .offset = places[i].offset,
@@ -89,7 +92,7 @@ static bool make_arrays(struct pl_world *w, struct pl_toy *t, const struct pl_pl
         memcpy(item.name, t->tensors[i].name, sizeof item.name);
         pl_item_tensor_put(tensors, i, &item);
     }
-    m->fragments = (struct pl_array){fragments, t->fragments};
+    m->fragments = (struct pl_array){fragments, t->o.fragments};
     m->tensors = (struct pl_array){tensors, t->tensor_count};
     return true;
 }
@@ -97,7 +100,7 @@ static bool make_arrays(struct pl_world *w, struct pl_toy *t, const struct pl_pl
 static void make_manifest(struct pl_world *w, struct pl_toy *t, const struct pl_plan_place *places)
 {
     const struct pl_sim_options *o = &w->o;
-    t->manifest = (struct pl_msg_manifest){
+    t->o.manifest = (struct pl_msg_manifest){
         .run_id = o->seed ^ UINT64_C(0x70656c61676f) ? o->seed ^ UINT64_C(0x70656c61676f) : 1,
         .seed = o->seed,
         .shard_count = o->shards,
@@ -115,13 +118,13 @@ static void make_manifest(struct pl_world *w, struct pl_toy *t, const struct pl_
     if (!make_arrays(w, t, places))
         return;
     struct pl_error err;
-    pl_assert(pl_manifest_check(&t->manifest, &err) == PELAGO_OK);
-    struct pl_msg msg = {.type = PL_MSG_MANIFEST, .u.manifest = t->manifest};
+    pl_assert(pl_manifest_check(&t->o.manifest, &err) == PELAGO_OK);
+    struct pl_msg msg = {.type = PL_MSG_MANIFEST, .u.manifest = t->o.manifest};
     size_t bytes = pl_msg_payload_bytes(&msg);
     uint8_t *scratch = pl_world_zero(w, 1, bytes);
     if (scratch == NULL)
         return;
-    t->manifest_digest = pl_manifest_digest(&t->manifest, scratch, bytes);
+    t->o.manifest_digest = pl_manifest_digest(&t->o.manifest, scratch, bytes);
     pl_alloc_free(&w->alloc, scratch, bytes);
 }
 
@@ -130,7 +133,7 @@ static void make_objective(struct pl_world *w, struct pl_toy *t)
     struct pl_prng r;
     pl_prng_seed(&r, w->o.seed, PL_STREAM_MODEL);
     double loss = 0;
-    for (uint32_t i = 0; i < t->values; i++) {
+    for (uint32_t i = 0; i < t->o.values; i++) {
         uint64_t bits = pl_prng_next(&r);
         float spread = unit16(bits) * 0.5f + 0.5f; /* 0 ... 1 */
         float away = unit16(bits >> 16) * 0.5f;
@@ -148,45 +151,10 @@ static void make_objective(struct pl_world *w, struct pl_toy *t)
     t->rate = rate > 0.1 ? 0.1f : (float)rate;
     t->noise = 0.1f;
     /* lr / (1 - mu) = 1: what is merged arrives in full in the end, so that merging more rarely loses nothing. */
-    t->outer = (struct pl_outer_rule){.lr = 0.9f, .mu = 0.1f};
-    t->merge = (struct pl_merge_rule){.kind = PL_RULE_RDA, .trim = 0.25f, .guard = true};
+    t->o.feedback_decay = 1;
+    t->o.outer = (struct pl_outer_rule){.lr = 0.9f, .mu = 0.1f};
+    t->o.merge = (struct pl_merge_rule){.kind = PL_RULE_RDA, .trim = 0.25f, .guard = true};
     t->loss_floor = loss / 100;
-}
-
-struct pl_toy *pl_toy_new(struct pl_world *w)
-{
-    struct pl_toy *t = pl_world_zero(w, 1, sizeof *t);
-    if (t == NULL)
-        return NULL;
-    t->values = w->o.dimensions;
-    t->fragments = w->o.fragments;
-    uint32_t slice_max = TENSORS + 3 * t->fragments;
-    struct pl_plan_place *places = pl_world_zero(w, t->fragments, sizeof *places);
-    t->tensors = pl_world_zero(w, TENSORS, sizeof *t->tensors);
-    t->slices = pl_world_zero(w, slice_max, sizeof *t->slices);
-    t->fragment = pl_world_zero(w, t->fragments, sizeof *t->fragment);
-    t->origin = pl_world_zero(w, t->values, sizeof(float));
-    t->best = pl_world_zero(w, t->values, sizeof(float));
-    t->curve = pl_world_zero(w, t->values, sizeof(float));
-    if (w->status != PELAGO_OK)
-        return NULL;
-    make_tensors(t, t->values, t->fragments);
-    struct pl_error err;
-    pl_assert(pl_plan_fragments(t->tensors, t->tensor_count, t->fragments, t->slices, slice_max,
-                                &t->slice_count, &err) == PELAGO_OK);
-    pl_assert(pl_plan_shards(t->fragments, w->o.shards, w->o.period_steps, places, &err) == PELAGO_OK);
-    lay_out(t);
-    make_manifest(w, t, places);
-    pl_alloc_free(&w->alloc, places, t->fragments * sizeof *places);
-    make_objective(w, t);
-    return w->status == PELAGO_OK ? t : NULL;
-}
-
-float pl_toy_rate(const struct pl_toy *t, uint64_t clock_tokens)
-{
-    double done = (double)clock_tokens / (double)t->manifest.token_budget;
-    double share = done < 0.99 ? 1 : done < 1 ? (1 - done) * 100 : 0;
-    return t->rate * (float)share;
 }
 
 static double sign_of(uint32_t i)
@@ -202,33 +170,145 @@ double pl_toy_project(uint32_t first, const float *values, uint32_t n)
     return sum;
 }
 
-void pl_toy_step(const struct pl_toy *t, float rate, struct pl_prng *noise, float *theta, double *worked)
-{
-    uint64_t bits = 0;
-    for (uint32_t p = 0; p < t->fragments; p++) {
-        const struct pl_toy_fragment *f = &t->fragment[p];
-        double moved = 0;
-        for (uint32_t i = f->first; i < f->first + f->count; i++) {
-            if ((i & 3) == 0)
-                bits = pl_prng_next(noise);
-            float g = t->curve[i] * (theta[i] - t->best[i]) + t->noise * unit16(bits >> 16 * (i & 3));
-            float fresh = theta[i] - rate * g;
-            moved += sign_of(i) * ((double)fresh - (double)theta[i]);
-            theta[i] = fresh;
-        }
-        worked[p] -= moved;
-    }
-}
-
 double pl_toy_fragment_loss(const struct pl_toy *t, uint32_t fragment, const float *theta)
 {
-    const struct pl_toy_fragment *f = &t->fragment[fragment];
-    double loss = t->loss_floor * f->count / t->values;
+    const struct pl_objective_fragment *f = &t->fragment[fragment];
+    double loss = t->loss_floor * f->count / t->o.values;
     for (uint32_t i = 0; i < f->count; i++) {
         double e = (double)theta[i] - (double)t->best[f->first + i];
         loss += 0.5 * (double)t->curve[f->first + i] * e * e;
     }
     return loss;
+}
+
+/* ---- the table ---- */
+
+/* Learning rate at this many tokens of the run. */
+static float rate_at(const struct pl_toy *t, uint64_t clock_tokens)
+{
+    double done = (double)clock_tokens / (double)t->o.manifest.token_budget;
+    double share = done < 0.99 ? 1 : done < 1 ? (1 - done) * 100 : 0;
+    return t->rate * (float)share;
+}
+
+/* One inner step on all values; worked[fragment] -= the projection of what it did (sim/check.h, balance). */
+static double step(void *self, const struct pl_objective_step *s)
+{
+    const struct pl_toy *t = self;
+    const float rate = rate_at(t, s->clock_tokens);
+    uint64_t bits = 0;
+    for (uint32_t p = 0; p < t->o.fragments; p++) {
+        const struct pl_objective_fragment *f = &t->fragment[p];
+        double moved = 0;
+        for (uint32_t i = f->first; i < f->first + f->count; i++) {
+            if ((i & 3) == 0)
+                bits = pl_prng_next(s->noise);
+            float g = t->curve[i] * (s->theta[i] - t->best[i]) + t->noise * unit16(bits >> 16 * (i & 3));
+            float fresh = s->theta[i] - rate * g;
+            moved += sign_of(i) * ((double)fresh - (double)s->theta[i]);
+            s->theta[i] = fresh;
+        }
+        s->worked[p] -= moved;
+    }
+    return 1;
+}
+
+static size_t encode(void *self, enum pl_way way, uint32_t fragment, float *values, uint8_t *out)
+{
+    const struct pl_toy *t = self;
+    const uint32_t n = t->fragment[fragment].count;
+    const size_t bytes = pl_sim_encoded_bytes(n);
+    (void)way;
+    if (!pl_sim_encode(values, n, out) || !pl_sim_decode(out, bytes, t->scratch, n))
+        return 0;
+    for (uint32_t i = 0; i < n; i++)
+        values[i] = values[i] - t->scratch[i];
+    return bytes;
+}
+
+static bool decode(void *self, uint32_t fragment, const uint8_t *bytes, size_t len, float *out)
+{
+    const struct pl_toy *t = self;
+    return pl_sim_decode(bytes, len, out, t->fragment[fragment].count);
+}
+
+static size_t update_bytes(void *self, uint32_t fragment, const uint8_t *bytes, size_t len)
+{
+    const struct pl_toy *t = self;
+    size_t each = pl_sim_encoded_bytes(t->fragment[fragment].count);
+    (void)bytes;
+    return len >= each ? each : 0;
+}
+
+static bool add_update(void *self, uint32_t fragment, const uint8_t *bytes, size_t len, float *values)
+{
+    const struct pl_toy *t = self;
+    const uint32_t n = t->fragment[fragment].count;
+    if (!pl_sim_decode(bytes, len, t->scratch, n))
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        values[i] = values[i] + t->scratch[i];
+    return true;
+}
+
+static double loss(void *self, const float *const *theta)
+{
+    const struct pl_toy *t = self;
+    double sum = 0;
+    for (uint32_t i = 0; i < t->o.fragments; i++)
+        sum += pl_toy_fragment_loss(t, i, theta[i]);
+    return sum;
+}
+
+static const struct pl_objective_ops toy_ops = {.encode = encode,
+                                                .decode = decode,
+                                                .update_bytes = update_bytes,
+                                                .add_update = add_update,
+                                                .step = step,
+                                                .loss = loss};
+
+/* ---- making one ---- */
+
+static bool make_room(struct pl_world *w, struct pl_toy *t, uint32_t slice_max)
+{
+    t->tensors = pl_world_zero(w, TENSORS, sizeof *t->tensors);
+    t->slices = pl_world_zero(w, slice_max, sizeof *t->slices);
+    t->fragment = pl_world_zero(w, t->o.fragments, sizeof *t->fragment);
+    t->origin = pl_world_zero(w, t->o.values, sizeof(float));
+    t->best = pl_world_zero(w, t->o.values, sizeof(float));
+    t->curve = pl_world_zero(w, t->o.values, sizeof(float));
+    t->scratch = pl_world_zero(w, t->o.values, sizeof(float));
+    t->o.ops = &toy_ops;
+    t->o.self = t;
+    t->o.fragment = t->fragment;
+    t->o.slices = t->slices;
+    t->o.origin = t->origin;
+    return w->status == PELAGO_OK;
+}
+
+struct pl_toy *pl_toy_new(struct pl_world *w)
+{
+    struct pl_toy *t = pl_world_zero(w, 1, sizeof *t);
+    if (t == NULL)
+        return NULL;
+    t->o.values = w->o.dimensions;
+    t->o.fragments = w->o.fragments;
+    uint32_t fragments = t->o.fragments, slice_max = TENSORS + 3 * fragments;
+    struct pl_plan_place *places = pl_world_zero(w, fragments, sizeof *places);
+    struct pl_slice *planned = pl_world_zero(w, slice_max, sizeof *planned);
+    if (!make_room(w, t, slice_max))
+        return NULL;
+    make_tensors(t, t->o.values, fragments);
+    struct pl_error err;
+    pl_assert(pl_plan_fragments(t->tensors, t->tensor_count, fragments, planned, slice_max, &t->slice_count,
+                                &err) == PELAGO_OK);
+    pl_assert(pl_plan_shards(fragments, w->o.shards, w->o.period_steps, places, &err) == PELAGO_OK);
+    lay_out(t, planned);
+    make_manifest(w, t, places);
+    pl_alloc_free(&w->alloc, places, fragments * sizeof *places);
+    pl_alloc_free(&w->alloc, planned, slice_max * sizeof *planned);
+    make_objective(w, t);
+    return w->status == PELAGO_OK ? t : NULL;
 }
 
 void pl_curve_add(struct pl_curve *c, double tokens, double loss)

@@ -10,45 +10,26 @@
 #ifndef PL_SIM_TRAINER_H
 #define PL_SIM_TRAINER_H
 
-#include "base/prng.h"
 #include "core/plan.h"
-#include "optim/outer.h"
-#include "optim/rule.h"
+#include "sim/objective.h"
 #include "sim/world.h"
 
-struct pl_toy_fragment {
-    uint32_t first; /* value */
-    uint32_t count; /* values */
-    uint32_t slice_first, slice_count;
-    uint32_t shard;
-};
-
 struct pl_toy {
-    struct pl_msg_manifest manifest;
-    uint64_t manifest_digest;
-    uint32_t values, fragments;
-    uint32_t largest; /* values of the largest fragment */
-    struct pl_toy_fragment *fragment;
+    struct pl_objective o;
+    struct pl_objective_fragment *fragment;
+    struct pl_objective_slice *slices;
     struct pl_plan_tensor *tensors;
-    struct pl_slice *slices;
     uint32_t tensor_count, slice_count;
     float *origin; /* version 0 */
     float *best;
-    float *curve; /* h */
-    float rate;   /* inner learning rate at its highest */
+    float *curve;   /* h */
+    float *scratch; /* [values] */
+    float rate;     /* inner learning rate at its highest */
     float noise;
-    struct pl_merge_rule merge;
-    struct pl_outer_rule outer;
     double loss_floor; /* added to every loss, so that a ratio near the optimum means something */
 };
 
 struct pl_toy *pl_toy_new(struct pl_world *w);
-
-/* Learning rate at this many tokens of the run. */
-float pl_toy_rate(const struct pl_toy *t, uint64_t clock_tokens);
-
-/* One inner step on all values; moved[fragment] -= the projection of what it did (sim/check.h, balance). */
-void pl_toy_step(const struct pl_toy *t, float rate, struct pl_prng *noise, float *theta, double *worked);
 
 /* f + loss_floor over one fragment (the floor in proportion to its size). */
 double pl_toy_fragment_loss(const struct pl_toy *t, uint32_t fragment, const float *theta);

@@ -62,7 +62,8 @@ struct pl_world {
     uint64_t trace_hash;
     struct pl_sim_result *result;
     struct pl_checks *checks;
-    struct pl_toy *toy; /* model, manifest, objective */
+    const struct pl_objective *objective; /* what is trained, and the manifest */
+    struct pl_toy *toy;                   /* NULL: the objective is not the toy */
     struct pl_net *net;
     struct pl_snode *syncers; /* [o.shards] */
     struct pl_host *hosts;    /* [o.learners] the learners' machines: disk, supervisor */
@@ -74,6 +75,7 @@ struct pl_world {
     bool over;   /* the run is complete */
     bool healed; /* the safety phase is over */
     uint64_t healed_ns;
+    const float **thetas;         /* [fragments] scratch: the syncers' values */
     uint64_t merged_value_tokens; /* sum over merges of tokens * values of the fragment */
     struct pl_curve *curve;       /* loss against merged tokens; of a reference run */
     /* the heap */
@@ -93,6 +95,9 @@ bool pl_world_next(struct pl_world *w);
 
 /* Ends the run: the first failure counts. */
 void pl_world_fail(struct pl_world *w, enum pl_sim_exit exit_code, const char *format, ...);
+
+/* The syncers' values now, by fragment; valid until the next merge. */
+const float *const *pl_world_thetas(struct pl_world *w);
 
 /* Does it now; an action that makes no sense for the node's state does nothing. */
 void pl_world_act(struct pl_world *w, const struct pl_action *a);

@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""Makes docs/results.md from the lines that `pelago sim --experiment` wrote.
+
+    experiments/tables.py [RESULTS] [--out FILE] [--check]
+
+A difference is 100 * (loss / loss of the row it is compared with - 1), seed by seed; given are the mean over the seeds both
+rows have and its standard error. A bar holds when mean + 2 standard errors is at most the bar. A row with fewer seeds or
+tokens than its experiment wants is marked, and its bar is not judged. Standard library only; nothing here is random.
+"""
+import json
+import math
+import pathlib
+import sys
+
+SEEDS_WANTED = 5
+TOKENS_WANTED = 20.0
+ONE_SEED = {"large"}  # experiments that are asked for with one seed
+TITLES = {
+    "learners": "Learners, AdamW inside",
+    "muon": "Learners, Muon inside",
+    "faults": "Learners killed",
+    "unequal": "Unequal learners",
+    "codecs": "Codecs",
+    "bytes": "Bytes on the wire",
+    "join": "Learners that come half-way",
+    "domains": "Every learner another domain",
+    "rules": "Merge rules",
+    "large": "Learners, 5m",
+    "sweep_outer": "Sweep: outer learning rate and momentum",
+    "sweep_inner": "Sweep: inner learning rate, AdamW",
+    "sweep_muon": "Sweep: inner learning rate, Muon",
+    "sweep_batch": "Sweep: batch",
+}
+
+
+def read(path):
+    """The last line of each (experiment, row, short, seed)."""
+    runs = {}
+    for text in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
+        try:
+            run = json.loads(text)
+            runs[run["experiment"], run["row"], run["short"], run["seed"]] = run
+        except (ValueError, KeyError, TypeError):
+            print(f"{path}: a line that is no run was left out", file=sys.stderr)
+    return list(runs.values())
+
+
+def rows_of(runs, experiment, short):
+    """Runs by row and seed. A row whose settings were changed counts with those of its newest run alone."""
+    rows = {}
+    for run in runs:
+        if run["experiment"] == experiment and run["short"] == short:
+            rows.setdefault(run["row"], []).append(run)
+    return {name: {r["seed"]: r for r in all_ if r["key"] == all_[-1]["key"]} for name, all_ in rows.items()}
+
+
+def mean_and_error(values):
+    mean = sum(values) / len(values)
+    if len(values) < 2:
+        return mean, None
+    return mean, math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1) / len(values))
+
+
+def differences(row, base):
+    return [100 * (row[s]["eval_loss"] / base[s]["eval_loss"] - 1) for s in sorted(row) if s in base]
+
+
+def tokens_a_parameter(run):
+    return run["outcome"]["merged_tokens"] / run["outcome"]["params"]
+
+
+def ring_bytes(run):
+    """What data-parallel training with as many learners would have moved, up and down, in bf16 by a ring."""
+    learners = run["config"]["settings"]["sync"]["learners"]
+    seq = run["config"]["settings"]["train"]["seq"]
+    steps = run["outcome"]["merged_tokens"] / (run["config"]["global_batch"] * seq)
+    return 2 * steps * 2 * (learners - 1) * 2 * run["outcome"]["params"]
+
+
+def fewer(run):
+    """How many times fewer bytes than that; 0: nothing to compare."""
+    moved = run["outcome"]["bytes_up"] + run["outcome"]["bytes_down"]
+    alone = run["config"]["settings"]["algorithm"] == "data_parallel"
+    return 0 if alone or moved == 0 else ring_bytes(run) / moved
+
+
+def cohort(run):
+    merges = {int(n): c for n, c in run["outcome"]["cohorts"].items()}
+    total = sum(merges.values())
+    return sum(n * c for n, c in merges.items()) / total if total else 0
+
+
+def lost(run):
+    """The share of the learners' time whose work was not merged."""
+    config, outcome = run["config"], run["outcome"]
+    seq = config["settings"]["train"]["seq"]
+    rate = sum(s * b * seq for s, b in zip(config["speeds"], config["batches"])) / (config["step_ns"] / 1e9)
+    return 1 - outcome["merged_tokens"] / (rate * outcome["virtual_s"])
+
+
+def time_to(run, loss):
+    """Virtual seconds until the loss was reached for good, between two points in a straight line."""
+    points = run["outcome"]["points"]
+    for (t0, _, l0), (t1, _, l1) in zip(points, points[1:]):
+        if l1 <= loss:
+            return t0 + (t1 - t0) * (l0 - loss) / (l0 - l1) if l0 > loss else t0
+    return None
+
+
+def time_ratios(row, base):
+    """Time to the loss that both reach, as a share of the base's."""
+    ratios = []
+    for seed in sorted(row):
+        if seed in base and row[seed]["outcome"]["points"] and base[seed]["outcome"]["points"]:
+            target = max(row[seed]["outcome"]["points"][-1][2], base[seed]["outcome"]["points"][-1][2])
+            mine, other = time_to(row[seed], target), time_to(base[seed], target)
+            if mine and other:
+                ratios.append(mine / other)
+    return ratios
+
+
+def marks(experiment, row, base):
+    wanted = 1 if experiment in ONE_SEED or experiment.startswith("sweep") else SEEDS_WANTED
+    pairs = len([s for s in row if s in base])
+    found = []
+    if pairs < wanted:
+        found.append(f"{pairs} of {wanted} seeds")
+    tokens = min(tokens_a_parameter(r) for r in row.values())
+    if tokens < 0.97 * TOKENS_WANTED:
+        found.append(f"{tokens:.2g} tokens a parameter, not {TOKENS_WANTED:.0f}")
+    return found
+
+
+def verdict(experiment, row, base, bar):
+    """The words of the last column."""
+    too_few = marks(experiment, row, base)
+    if too_few:
+        return "no verdict: " + ", ".join(too_few)
+    if bar is None:
+        return ""
+    mean, error = mean_and_error(differences(row, base))
+    upper = mean + 2 * (error or 0)
+    return "holds" if upper <= bar else f"does not hold ({upper:+.2f})"
+
+
+def line_of(experiment, name, rows):
+    row = rows[name]
+    newest = row[max(row)]
+    losses = [r["eval_loss"] for r in row.values()]
+    base = rows.get(newest.get("against"))
+    cells = [name, f"{mean_and_error(losses)[0]:.4f}", str(len(row)), f"{tokens_a_parameter(newest):.2f}"]
+    values = differences(row, base) if base and newest.get("against") != name else []
+    if values:
+        mean, error = mean_and_error(values)
+        bar = newest.get("bar")
+        cells += [newest["against"], f"{mean:+.2f}" + (f" ± {error:.2f}" if error is not None else ""),
+                  "" if bar is None else f"{bar:+.1f}", verdict(experiment, row, base, bar)]
+    else:
+        few = marks(experiment, row, row)
+        cells += ["", "", "", "no verdict: " + ", ".join(few) if few else ""]
+    ratio = fewer(newest)
+    cells += [f"{ratio:,.0f}x" if ratio else "", f"{cohort(newest):.1f}" if cohort(newest) else ""]
+    return "| " + " | ".join(cells) + " |"
+
+
+def extra_of(experiment, rows):
+    """A sentence or two that belong to one experiment alone."""
+    text = []
+    for name, row in rows.items():
+        newest = row[max(row)]
+        base = rows.get(newest.get("against"))
+        if newest["config"].get("trace"):
+            text.append(f"`{name}`: {100 * lost(newest):.0f}% of the learners' time was lost, "
+                        f"{newest['outcome']['rejoins']} returns (seed {newest['seed']}).")
+        if newest["config"].get("joiners") and base:
+            ratios = time_ratios(row, base)
+            if ratios:
+                mean, error = mean_and_error(ratios)
+                text.append(f"`{name}`: time to the same loss {mean:.3f}"
+                            + (f" ± {error:.3f}" if error is not None else "")
+                            + f" of `{newest['against']}` (bar 0.70).")
+    return text
+
+
+def section(runs, experiment, short):
+    rows = rows_of(runs, experiment, short)
+    newest = next(iter(next(iter(rows.values())).values()))
+    data = ", ".join(newest["config"]["data"])
+    model = newest["config"]["settings"]["model"]["name"]
+    lines = [f"## {TITLES.get(experiment, experiment)}" + (" (short form)" if short else ""), "",
+             f"`experiments/{experiment}.yaml`; {model} ({newest['outcome']['params']:,} parameters), text: {data}, "
+             f"judged by {newest['outcome']['eval_tokens']:,} tokens.", "",
+             "| row | loss | seeds | tokens a parameter | against | difference % | bar % | verdict | bytes fewer "
+             "than ring | contributions a merge |", "|---|---|---|---|---|---|---|---|---|---|"]
+    lines += [line_of(experiment, name, rows) for name in rows]
+    extra = extra_of(experiment, rows)
+    return lines + ([""] + extra if extra else []) + [""]
+
+
+def page(runs):
+    lines = [
+        "# Results", "",
+        "Made by `experiments/tables.py` from the lines that `pelago sim --experiment` wrote; not edited by hand. "
+        "docs/experiments.md says how.", "",
+        "Loss: nats a token of the outer parameters on held-out text. Difference: mean over paired seeds ± standard error "
+        "of it. A bar holds when mean + 2 standard errors is at most the bar. \"No verdict\" marks rows with fewer seeds or "
+        "tokens than were asked for: they show that the experiment runs, and nothing else.", ""]
+    order = list(TITLES) + sorted({r["experiment"] for r in runs} - set(TITLES))
+    for short in (False, True):
+        for experiment in order:
+            if experiment != "tiny" and rows_of(runs, experiment, short):
+                lines += section(runs, experiment, short)
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def main(words):
+    out, results = "docs/results.md", "experiments/results.jsonl"
+    check = "--check" in words
+    words = [w for w in words if w != "--check"]
+    if "--out" in words:
+        at = words.index("--out")
+        out = words[at + 1]
+        del words[at : at + 2]
+    if words:
+        results = words[0]
+    text = page(read(results))
+    if check:
+        return 0 if pathlib.Path(out).read_text(encoding="utf-8") == text else 1
+    pathlib.Path(out).write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""A tiny experiment from the command line: run, known again, renamed, and made into a table.
+
+    tests/e2e/experiment_commands.py PELAGO
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CHECKS = 0
+
+
+def check(what, good):
+    global CHECKS
+    CHECKS += 1
+    if not good:
+        sys.exit(f"FAILED: {what}")
+
+
+def sim(*words, code=0):
+    done = subprocess.run([PELAGO, "sim", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    check(f"exit {code} of sim {' '.join(words)}: {done.stdout}{done.stderr}", done.returncode == code)
+    return done.stdout + done.stderr
+
+
+def lines_of(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_runs(folder):
+    results = folder / "results.jsonl"
+    tiny = ["--experiment", "experiments/tiny.yaml", "--short", "--results", str(results)]
+    check("three runs", "3 runs, 0 known before, 0 failed" in sim(*tiny))
+    check("known again", "0 runs, 3 known before, 0 failed" in sim(*tiny))
+    lines = lines_of(results)
+    check("a line a run", [line["row"] for line in lines] == ["dp", "m1", "m4"])
+    for line in lines:
+        check("a loss below that of guessing", 0 < line["eval_loss"] < 7.7)
+        check("bytes both ways", line["row"] == "dp" or min(line["outcome"]["bytes_up"], line["outcome"]["bytes_down"]) > 0)
+    merged = {line["row"]: line["outcome"] for line in lines}
+    check("as many tokens", merged["m4"]["merged_tokens"] >= merged["dp"]["merged_tokens"])
+    check("fewer bytes", merged["m4"]["bytes_up"] * 10 < merged["dp"]["bytes_up"])
+    whole = results.read_text(encoding="utf-8")
+    results.write_text(whole[: whole.rindex('{"experiment"') + 40], encoding="utf-8")  # the last one was cut off
+    check("one run is made again", "1 runs, 2 known before, 0 failed" in sim(*tiny))
+    check("the same loss", lines_of_good(results)[-1]["eval_loss"] == lines[-1]["eval_loss"])
+    return results
+
+
+def lines_of_good(path):
+    good = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            good.append(json.loads(line))
+        except ValueError:
+            pass
+    return good
+
+
+def test_another_name(folder, results):
+    """A row that another experiment has made is noted, not made again."""
+    text = (ROOT / "experiments/tiny.yaml").read_text(encoding="utf-8")
+    other = folder / "other.yaml"
+    other.write_text(text.replace("m4", "four"), encoding="utf-8")
+    words = ["--experiment", str(other), "--short", "--results", str(results)]
+    check("all known", "0 runs, 3 known before, 0 failed" in sim(*words))
+    check("under its name", lines_of_good(results)[-1]["row"] == "four")
+
+
+def test_table(folder, results):
+    page = folder / "page.md"
+    subprocess.run([sys.executable, ROOT / "experiments/tables.py", results, "--out", page], check=True,
+                   stderr=subprocess.DEVNULL)
+    text = page.read_text(encoding="utf-8")
+    check("the rows", "| four |" in text and "| dp |" in text)
+    check("marked as too few", "no verdict: 1 of 5 seeds" in text)
+
+
+def test_wrong_use(folder):
+    sim("--experiment", "nowhere.yaml", code=2)
+    sim("--experiment", "experiments/tiny.yaml", "--row", "m9", code=2)
+    sim("--experiment", "experiments/tiny.yaml", "--trace", code=2)
+    sim("--short", code=2)
+    bad = folder / "bad.yaml"
+    bad.write_text("rows: [a]\nsync.nothing: 1\n", encoding="utf-8")
+    said = sim("--experiment", str(bad), "--results", str(folder / "none.jsonl"), code=1)
+    check("says which setting", "there is no setting sync.nothing" in said)
+
+
+def test_files():
+    """Every file of experiments/ can be read; what this build does not know is said row by row."""
+    with tempfile.TemporaryDirectory() as folder:
+        for path in sorted((ROOT / "experiments").glob("*.yaml")):
+            said = sim("--experiment", str(path), "--row", "nobody", "--results", folder + "/none.jsonl", code=2)
+            check(f"{path.name}: {said}", "has no row 'nobody'" in said)
+
+
+PELAGO = str(pathlib.Path(sys.argv[1]).resolve())
+with tempfile.TemporaryDirectory() as name:
+    where = pathlib.Path(name)
+    made = test_runs(where)
+    test_another_name(where, made)
+    test_table(where, made)
+    test_wrong_use(where)
+test_files()
+print(f"{CHECKS} checks passed")
