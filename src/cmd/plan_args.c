@@ -72,7 +72,7 @@ static uint32_t run_options(struct pl_plan_args *a, struct pl_option *out)
         {"quorum", "N", "learners a merge needs (default: 1)", PL_OPTION_U32, &a->quorum, 1, 0},
         {"fragments", "N", "given instead of chosen", PL_OPTION_U32, &a->fragments, 1, 0},
         {"period", "N", "given instead of chosen", PL_OPTION_U32, &a->period, 1, 0},
-        {"up", "CODEC", "given instead of chosen: fp32, bf16, int4 or int2", PL_OPTION_TEXT, &a->up, 0, 0},
+        {"up", "CODEC", "given instead of chosen: " PL_CODEC_NAMES, PL_OPTION_TEXT, &a->up, 0, 0},
         {"down", "CODEC", "the same for the way down", PL_OPTION_TEXT, &a->down, 0, 0},
     };
     memcpy(out, table, sizeof table);
@@ -242,8 +242,7 @@ static enum pelago_status read_codec(const char *name, const char *word, enum pl
 {
     if (word == NULL || pl_codec_of_name(word, out))
         return PELAGO_OK;
-    return pl_fail(err, PELAGO_INVALID, "%s is '%s', expected fp32, bf16, int4 or int2", name,
-                   pl_text_clip(word).at);
+    return pl_fail(err, PELAGO_INVALID, "%s is '%s', expected " PL_CODEC_NAMES, name, pl_text_clip(word).at);
 }
 
 enum pelago_status pl_plan_args_input(struct pl_plan_args *a, struct pl_plan_input *in, struct pl_error *err)

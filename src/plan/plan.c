@@ -48,9 +48,6 @@ struct search {
 static void try_choice(struct search *s, const struct pl_plan_choice *c)
 {
     struct pl_plan_outcome o;
-    const struct pl_plan_choice *fixed = &s->in->fixed;
-    if ((fixed->up != 0 && fixed->up != c->up) || (fixed->down != 0 && fixed->down != c->down))
-        return;
     if (pl_plan_evaluate(s->in, c, &o, &s->why) != PELAGO_OK)
         return;
     if (!s->found || score(&o) < score(s->best))
@@ -58,23 +55,18 @@ static void try_choice(struct search *s, const struct pl_plan_choice *c)
     s->found = true;
 }
 
+/* What is given need not be on the list: those that nobody has measured are never chosen. */
 static void try_codecs(struct search *s, uint32_t period, uint32_t fragments)
 {
-    struct pl_plan_choice c = {.fragments = fragments, .period = period};
+    const struct pl_plan_choice *fixed = &s->in->fixed;
     if (fragments > period || fragments > PL_FRAGMENTS_MAX)
         return;
-    for (unsigned u = 0; u < UPS; u++)
-        for (unsigned d = 0; d < DOWNS; d++) {
-            c.up = ups[u];
-            c.down = downs[d];
-            try_choice(s, &c);
-        }
-    if (s->in->fixed.down == PL_CODEC_INT2) /* never chosen: nobody has measured it */
-        for (unsigned u = 0; u < UPS; u++) {
-            c.up = ups[u];
-            c.down = PL_CODEC_INT2;
-            try_choice(s, &c);
-        }
+    for (unsigned u = 0; u < (fixed->up != 0 ? 1 : UPS); u++)
+        for (unsigned d = 0; d < (fixed->down != 0 ? 1 : DOWNS); d++)
+            try_choice(s, &(struct pl_plan_choice){.fragments = fragments,
+                                                   .period = period,
+                                                   .up = fixed->up != 0 ? fixed->up : ups[u],
+                                                   .down = fixed->down != 0 ? fixed->down : downs[d]});
 }
 
 static void try_period(struct search *s, uint32_t period)

@@ -53,7 +53,7 @@ def test_refusals():
     refused("one of them", *SITES, "--model", "1b")
     refused("tflops has 3 values, expected one, or one for each of the 2 chips", *SITES, "--tflops", "1,2,3")
     refused("price of site-1 is out of its range, expected 0 to", *SITES, "--price", -1)
-    refused("up is 'int5', expected fp32, bf16, int4 or int2", *SITES, "--up", "int5")
+    refused("up is 'int5', expected fp32, bf16, int8, int4, e3m0, int2, topk128, topk64 or topk32", *SITES, "--up", "int5")
     refused("--seeds is 'x', expected a range", "--check", "--seeds", "x")
     refused("unexpected 'word'", *SITES, "word")
 
