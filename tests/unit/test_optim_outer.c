@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/prng.h"
+#include "codec/feedback.h"
 #include "optim/outer.h"
 #include "seed.h"
 
@@ -160,17 +161,18 @@ static float draw(struct pl_prng *r, bool heavy)
     return heavy ? sum / (other * other) : sum;
 }
 
-/* With feedback that does not fade, what learners did arrives in full, however few the bits: no rate has to make up. */
+/* With feedback that does not fade, what learners did arrives in full, however few the bits: no rate has to make up. Of
+ * a top-k, whose feedback fades, a part is lost for good: its gain makes up for that. */
 static void test_what_arrives_through_a_codec(void **state)
 {
     (void)state;
-    enum { N = 2048, ROUNDS = 200 };
+    enum { N = 8192, ROUNDS = 200 };
     static float change[N], residual[N], got[N], base[N];
     static double did[N], arrived[N];
     static uint8_t bytes[4 * N];
     struct pl_prng r;
     pl_prng_seed(&r, test_seed(), 9);
-    for (enum pl_codec codec = PL_CODEC_FP32; codec <= PL_CODEC_INT2; codec++)
+    for (enum pl_codec codec = PL_CODEC_FP32; codec <= PL_CODEC_LAST; codec++)
         for (int heavy = 0; heavy < 2; heavy++) {
             double both = 0, square = 0;
             memset(residual, 0, sizeof residual);
@@ -182,8 +184,9 @@ static void test_what_arrives_through_a_codec(void **state)
                 for (size_t i = 0; i < N; i++) {
                     change[i] = base[i] + draw(&r, heavy != 0);
                     did[i] += (double)change[i];
-                    residual[i] += change[i];
                 }
+                pl_feedback_add(change, residual, N, pl_feedback_decay(codec));
+                memcpy(residual, change, sizeof residual);
                 assert_true(pl_codec_encode_feedback(codec, residual, N, bytes));
                 pl_codec_decode(codec, bytes, N, got);
                 for (size_t i = 0; i < N; i++)
@@ -195,7 +198,7 @@ static void test_what_arrives_through_a_codec(void **state)
             }
             print_message("# %s, %s tails: %.3f arrives\n", pl_codec_name((uint32_t)codec),
                           heavy ? "heavy" : "light", both / square);
-            assert_true(fabs(both / square * (double)pl_outer_codec_gain(codec) - 1) < 0.12);
+            assert_true(fabs(both / square * (double)pl_outer_codec_gain(codec) - 1) < 0.17);
         }
 }
 
