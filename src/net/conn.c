@@ -308,7 +308,7 @@ void pl_conn_handshake(struct pl_conn *c)
         (void)pl_fail(&why, PELAGO_PROTO, "%s speaks TLS but not pelago/1: is it a pelago syncer?",
                       c->peer.address);
     else
-        (void)pl_tls_explain(c->ssl, &c->pipe, &c->check, c->peer.address, &why);
+        (void)pl_tls_explain(false, &c->pipe, &c->check, c->peer.address, &why);
     if (!c->check.dialling && c->check.why.text[0] != '\0' && !c->pipe.eof && c->listener != NULL)
         let_alert_arrive(c, &why);
     else

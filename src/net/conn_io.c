@@ -99,7 +99,7 @@ static void end_of_stream(struct pl_conn *c, int error)
     if (error == SSL_ERROR_ZERO_RETURN)
         (void)pl_fail(&why, PELAGO_IO, "%s closed the connection", c->peer.address);
     else
-        (void)pl_tls_explain(c->ssl, &c->pipe, &c->check, c->peer.address, &why);
+        (void)pl_tls_explain(true, &c->pipe, &c->check, c->peer.address, &why);
     pl_conn_fail(c, &why);
 }
 

@@ -431,8 +431,8 @@ static bool is_stale(int reason)
     return reason == SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED;
 }
 
-enum pelago_status pl_tls_explain(const SSL *ssl, const struct pl_tls_pipe *pipe,
-                                  const struct pl_tls_check *check, const char *who, struct pl_error *err)
+enum pelago_status pl_tls_explain(bool open, const struct pl_tls_pipe *pipe, const struct pl_tls_check *check,
+                                  const char *who, struct pl_error *err)
 {
     unsigned long code = ERR_peek_error();
     int reason = ERR_GET_LIB(code) == ERR_LIB_SSL ? ERR_GET_REASON(code) : 0;
@@ -447,9 +447,8 @@ enum pelago_status pl_tls_explain(const SSL *ssl, const struct pl_tls_pipe *pipe
     if (pipe->error != 0)
         return pl_fail(err, PELAGO_IO, "the connection to %s broke: %s", who, strerror(pipe->error));
     if (pipe->eof || reason == SSL_R_UNEXPECTED_EOF_WHILE_READING)
-        return pl_fail(
-            err, PELAGO_IO, "%s closed the connection%s", who,
-            SSL_is_init_finished(ssl) ? "" : " during the handshake: it may be busy, or no pelago syncer");
+        return pl_fail(err, PELAGO_IO, "%s closed the connection%s", who,
+                       open ? "" : " during the handshake: it may be busy, or no pelago syncer");
     return pl_fail(err, PELAGO_PROTO, "TLS with %s failed: %s", who,
                    other != NULL ? other : "no reason was given");
 }

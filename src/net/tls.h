@@ -76,8 +76,9 @@ enum pl_tls_kind pl_tls_kind(const SSL *ssl);
 /* Bytes that the two ends of this connection know and nobody else (RFC 8446 section 7.5). */
 bool pl_tls_secret(SSL *ssl, uint8_t *out, size_t n);
 
-/* Turns the failure of an SSL call into a sentence; who: the peer's address. Empties OpenSSL's queue. */
-enum pelago_status pl_tls_explain(const SSL *ssl, const struct pl_tls_pipe *pipe,
-                                  const struct pl_tls_check *check, const char *who, struct pl_error *err);
+/* Turns the failure of an SSL call into a sentence; open: the handshake was done before (OpenSSL has forgotten that by now);
+ * who: the peer's address. Empties OpenSSL's queue. */
+enum pelago_status pl_tls_explain(bool open, const struct pl_tls_pipe *pipe, const struct pl_tls_check *check,
+                                  const char *who, struct pl_error *err);
 
 #endif
