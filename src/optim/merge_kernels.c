@@ -12,7 +12,7 @@ enum { SUMS = 8 };
 #define NARROW(x) __builtin_convertvector((x), narrow)
 #define SPREAD(x) (x)
 #define SPREAD_WIDE(x) (x)
-#define STORE_FAR store
+#define STORE_SUM(to, x, far) store(to, ((void)(far), (x)))
 #define STORES_DONE() ((void)0)
 #define SQUARE_ADD(x, y) ((x) * (x) + (y))
 #include "optim/merge_wide.inc"

@@ -10,7 +10,7 @@ enum { SUMS = 8 };
 #define NARROW _mm256_cvtpd_ps
 #define SPREAD _mm256_set1_ps
 #define SPREAD_WIDE _mm256_set1_pd
-#define STORE_FAR _mm256_stream_ps
+#define STORE_SUM(to, x, far) ((far) ? _mm256_stream_ps(to, x) : store(to, x))
 #define STORES_DONE _mm_sfence
 #define SQUARE_ADD(x, y) _mm256_fmadd_pd((x), (x), (y))
 #include "optim/merge_wide.inc"

@@ -14,7 +14,7 @@ enum { SUMS = 16 };
 #define NARROW _mm512_cvtpd_ps
 #define SPREAD _mm512_set1_ps
 #define SPREAD_WIDE _mm512_set1_pd
-#define STORE_FAR _mm512_stream_ps
+#define STORE_SUM(to, x, far) ((far) ? _mm512_stream_ps(to, x) : store(to, x))
 #define STORES_DONE _mm_sfence
 #define SQUARE_ADD(x, y) _mm512_fmadd_pd((x), (x), (y))
 #include "optim/merge_wide.inc"
