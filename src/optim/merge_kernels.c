@@ -55,7 +55,7 @@ static void add_int8(vec s[static SUMS], const uint8_t *codes, float scale, floa
 
 static unsigned nibble_of(const uint8_t *codes, size_t i)
 {
-    return codes[i / 2] >> 4 * (i % 2) & 15u;
+    return (unsigned)codes[i / 2] >> 4 * (i % 2) & 15u;
 }
 
 /* In scales: what e3m0's levels mean. */
