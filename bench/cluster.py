@@ -154,16 +154,23 @@ class Cluster:
         subprocess.run([self.pelago, "chaos", "tell", os.path.join(self.folder, "proxy.sock"), *map(str, order)],
                        check=True, capture_output=True)
 
-    def counts(self):
-        """Learner number -> (tokens trained, by its own count; of these merged, by the syncer's)."""
-        merged = {one["identity"]: one.get("merged_tokens", 0) for one in (self.status() or {"learners": []})["learners"]}
-        run = read_json(os.path.join(self.folder, "run.json"))
-        found = {}
-        for i, one in enumerate(run["learners"]):
-            line = last_line(os.path.join(self.folder, "log", one["name"] + ".stats"))
-            if line and one["identity"] in merged:
-                found[i + 1] = (line["tokens"], merged[one["identity"]])
-        return found
+    def counts(self, seconds=20):
+        """Learner number -> (tokens trained, by its own count; of these merged, by the syncer's). Waits until all have one: a
+        line about itself comes once a second, and the status of a busy syncer may take its time."""
+        deadline = time.monotonic() + seconds
+        while True:
+            merged = {one["identity"]: one.get("merged_tokens", 0) for one in (self.status() or {"learners": []})["learners"]}
+            run = read_json(os.path.join(self.folder, "run.json")) or {"learners": []}
+            found = {}
+            for i, one in enumerate(run["learners"]):
+                line = last_line(os.path.join(self.folder, "log", one["name"] + ".stats"))
+                if line and one["identity"] in merged:
+                    found[i + 1] = (line["tokens"], merged[one["identity"]])
+            if (found and len(found) == len(run["learners"])) or self.process.poll() is not None:
+                return found
+            if time.monotonic() > deadline:
+                raise SystemExit(f"{self.folder}: only learners {sorted(found)} have counts: {self.said()}")
+            time.sleep(0.1)
 
     def trainer_lines(self):
         """The last line each learner's process wrote about its trainer."""
@@ -558,13 +565,10 @@ def line_run(args, name, seconds, learners, mbit, *options):
         c.wait_all(learners)
         if mbit:
             c.tell("set", "all", "rate", f"{mbit}Mbit", "latency", "25ms")
-        while len(first := c.counts()) < learners:
-            c.check()
-            time.sleep(0.2)
-        last, t0 = first, time.monotonic()
-        t1 = t0
+        first = last = c.counts()
+        t0 = t1 = time.monotonic()
         while c.process.poll() is None and (s := c.status()) and s["phase"] == "running":
-            last, t1 = c.counts(), time.monotonic()
+            last, t1 = c.counts() or last, time.monotonic()
             time.sleep(min(5, rng.expovariate(1 / 3)))
             if mbit and c.process.poll() is None:
                 c.tell("reset", rng.randrange(learners) + 1)
