@@ -81,10 +81,13 @@ static void read_from_chunk(const struct job *j, uint32_t m, size_t block, size_
 
 static void read_block(const struct job *j, uint32_t m, size_t block, size_t len, float *x)
 {
-    struct pl_merge_view v = pl_merge_view(j->how->in, m, block);
-    if (pl_codec_is_topk(v.codec))
+    const struct pl_merge_input *in = j->how->in;
+    if (in->floats == NULL && pl_codec_is_topk((uint32_t)in->encoded[m].codec)) {
         read_from_chunk(j, m, block, len, x);
-    else if (v.codec == 0)
+        return;
+    }
+    struct pl_merge_view v = pl_merge_view(in, m, block);
+    if (v.codec == 0)
         memcpy(x, v.bytes, len * sizeof *x);
     else
         pl_codec_decode((enum pl_codec)v.codec, v.bytes, len, x);
