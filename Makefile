@@ -1,5 +1,5 @@
 # A menu. meson and ninja build, scripts/ do the work; there is no compile rule here.
-.PHONY: help setup build test demo sim bench bench-trainer bench-cluster soak check-aarch64 check-tales fuzz mutants cov lint format ci clean
+.PHONY: help setup build test demo sim bench bench-trainer bench-cluster soak validate check-aarch64 check-tales fuzz mutants cov lint format ci clean
 SEEDS ?= 1..1000
 T ?= 60
 BUILD_SETUP = @scripts/setup build
@@ -14,6 +14,7 @@ help:
 	@echo 'make bench-trainer     race PyTorch (PYTHON=... has it) on two cores; ONLY=14m,fp32 some rows'
 	@echo 'make bench-cluster     what a real cluster shows: waiting, kills, merges, links (ROWS=kills some rows, SHORT=1)'
 	@echo 'make soak              the long forms: 30 minutes of kills, 1,000 kills of the syncer, 2,000 faults, partitions'
+	@echo 'make validate          the same faults on real processes and in the simulator, side by side'
 	@echo 'make check-aarch64     merges and codecs give the same bits on aarch64, under qemu'
 	@echo 'make check-tales       does a better model get a better loss on the tales? about an hour'
 	@echo 'make fuzz T=60         fuzz each target for T seconds'
@@ -56,6 +57,9 @@ bench-cluster: build
 
 soak: build
 	@bench/cluster.py --row kills,crowd,syncer-kills,storm,partition,stale,edge,lines
+
+validate: build
+	@bench/validate.py $(if $(SHORT),--short)
 
 check-aarch64:
 	@scripts/setup bench

@@ -271,9 +271,12 @@ static int run_script(const struct pl_sim_call *call, const struct pl_buf *text,
     if (status != PELAGO_OK)
         return say_error(call->plan, status, &err);
     pl_text_clean(result.what);
-    printf("%s: %s%s, %llu s, %llu merges, %llu rejoins, %llu boots, loss %.4g, trace %016llx\n",
+    printf("%s: %s%s, %llu s, %llu tokens trained, %llu merged, %llu merges, %llu rejoins, %llu boots, loss "
+           "%.4g, trace "
+           "%016llx\n",
            pl_text_clip(call->plan).at, result.exit == PL_SIM_OK ? "good" : "",
            result.exit == PL_SIM_OK ? "" : result.what, (unsigned long long)(result.cluster_ns / PL_SEC),
+           (unsigned long long)result.trained_tokens, (unsigned long long)result.merged_tokens,
            (unsigned long long)result.merges, (unsigned long long)result.rejoins,
            (unsigned long long)result.syncer_boots, result.loss_final, (unsigned long long)result.trace_hash);
     pl_sim_print_marks(call);

@@ -380,6 +380,7 @@ static void end_step(struct pl_world *w, struct pl_lnode *p)
         pl_world_fail(w, PL_SIM_CORRECTNESS, "learner %lu: a step went wrong", (uint64_t)p->host + 1);
         return;
     }
+    w->result->trained_tokens += tokens;
     pl_checks_step(w->checks, w->now_ns, p->host + 1, p->process, tokens, p->drawn_ns, p->excused_ns);
     pl_lnode_step(w, p,
                   &(struct pl_learn_event){.kind = PL_LEARN_EV_STEP,

@@ -132,6 +132,7 @@ struct pl_sim_result {
     uint64_t trace_hash; /* over every event and effect, in order */
     uint64_t cluster_ns; /* simulated */
     uint64_t events;
+    uint64_t trained_tokens; /* of all inner steps, whatever became of them */
     uint64_t merges, merged_tokens, faults_injected, rejoins, syncer_boots;
     uint64_t wire_bytes[2],
         wire_records[2]; /* up, down: all frames put on a wire; records of at most 16 KiB, as TLS has */
