@@ -89,7 +89,7 @@ def real(args, name):
     plan = os.path.join(args.work, f"{name}.plan")
     write_plan(plan, name, args.until_s)
     c = cluster.Cluster(args, name, "--proxy", "--checkpoint-every", "60s",
-                        *cluster.paced(LEARNERS, pace_ms=PACE_MS, speed=",".join(map(str, speeds_of(name)))))
+                        *cluster.paced(LEARNERS), "--pace", ",".join(f"{round(PACE_MS / x)}ms" for x in speeds_of(name)))
     try:
         c.wait_all(LEARNERS)
         chaos = subprocess.Popen([args.pelago, "chaos", c.folder, "--plan", plan], stdout=subprocess.DEVNULL,
