@@ -22,7 +22,7 @@ help:
 	@echo 'make cov               branch coverage of wire, core and store'
 	@echo 'make lint              layers, purity, format, clang-tidy, shellcheck, length table'
 	@echo 'make format            rewrite the sources as clang-format wants them'
-	@echo 'make ci                all of it, as CI does (about ten minutes)'
+	@echo 'make ci                all of it, as CI does (about half an hour)'
 	@echo 'make setup             install what all of these need (Debian, Ubuntu)'
 	@echo 'make clean             remove every build folder'
 

@@ -2,6 +2,8 @@
 #ifndef PL_BASE_BF16_H
 #define PL_BASE_BF16_H
 
+#include "base/bits.h"
+
 #include <stdint.h>
 #include <string.h>
 
@@ -9,16 +11,12 @@ typedef uint16_t pl_bf16;
 
 static inline float pl_bf16_to_float(pl_bf16 h)
 {
-    uint32_t bits = (uint32_t)h << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
+    return pl_bits_float((uint32_t)h << 16);
 }
 
 static inline pl_bf16 pl_bf16_of_float(float f)
 {
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
+    uint32_t bits = pl_float_bits(f);
     uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
     uint32_t is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
     return (pl_bf16)((is_nan ? bits | 0x00400000u : rounded) >> 16);

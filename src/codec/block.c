@@ -86,7 +86,7 @@ static unsigned e3m0_level(float y)
 static float e3m0_value(unsigned code, float scale)
 {
     unsigned level = code & 7;
-    float value = level == 0 ? 0.0f : scale * pl_float_of_bits((PL_E3M0_BIAS + level) << 23);
+    float value = level == 0 ? 0.0f : scale * pl_bits_float((PL_E3M0_BIAS + level) << 23);
     return (code & 8) != 0 ? -value : value;
 }
 
@@ -98,7 +98,7 @@ static void e3m0_encode(const float *x, size_t len, uint8_t *out, float *rest)
     out += PL_CODEC_SCALE_BYTES;
     memset(out, 0, (len + 1) / 2);
     for (size_t i = 0; i < len; i++) {
-        unsigned level = e3m0_level(pl_float_of_bits(magnitude(x[i])) * inverse);
+        unsigned level = e3m0_level(pl_bits_float(magnitude(x[i])) * inverse);
         unsigned code = level == 0 ? 0 : level | (pl_float_bits(x[i]) >> 31) << 3;
         out[i / 2] = (uint8_t)(out[i / 2] | code << 4 * (i % 2));
         if (rest != NULL)
@@ -119,7 +119,7 @@ static float sum_256th(const float *x, size_t len)
 {
     float lane[PL_CODEC_LANES] = {0};
     for (size_t i = 0; i < len; i++)
-        lane[i % PL_CODEC_LANES] += pl_float_of_bits(magnitude(x[i])) * (1.0f / 256.0f);
+        lane[i % PL_CODEC_LANES] += pl_bits_float(magnitude(x[i])) * (1.0f / 256.0f);
     for (size_t half = PL_CODEC_LANES / 2; half > 0; half /= 2)
         for (size_t i = 0; i < half; i++)
             lane[i] += lane[i + half];

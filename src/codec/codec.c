@@ -75,7 +75,7 @@ static void fp32_decode(const uint8_t *bytes, size_t n, float *out)
     if (little_endian)
         memcpy(out, bytes, n * sizeof *out);
     for (size_t i = 0; !little_endian && i < n; i++)
-        out[i] = pl_float_of_bits((uint32_t)pl_get_le(bytes + FLOAT_BYTES * i, FLOAT_BYTES));
+        out[i] = pl_bits_float((uint32_t)pl_get_le(bytes + FLOAT_BYTES * i, FLOAT_BYTES));
 }
 
 static void blocks_encode(const struct pl_codec_kernels *k, enum pl_codec codec, const float *x, size_t n,

@@ -7,25 +7,12 @@
 
 #include "base/bf16.h"
 #include "base/bytes.h"
+#include "base/bits.h"
 #include "codec/kernels.h"
 
 #include <float.h>
 
 _Static_assert(FLT_EVAL_METHOD == 0, "float must be evaluated in its own precision");
-
-static inline uint32_t pl_float_bits(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return bits;
-}
-
-static inline float pl_float_of_bits(uint32_t bits)
-{
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
 
 static inline float pl_scale_get(const uint8_t *bytes)
 {
@@ -51,13 +38,13 @@ static inline pl_bf16 pl_scale_settle(float scale)
  * scale exceeds 7.03, so that rounding stays within 7. */
 static inline pl_bf16 pl_int4_scale(uint32_t top_bits)
 {
-    return pl_scale_settle(pl_float_of_bits(top_bits) / 7.0f);
+    return pl_scale_settle(pl_bits_float(top_bits) / 7.0f);
 }
 
 /* Of int8: here nothing exceeds 127.497 scales, which rounds to 127. */
 static inline pl_bf16 pl_int8_scale(uint32_t top_bits)
 {
-    return pl_scale_settle(pl_float_of_bits(top_bits) / 127.0f);
+    return pl_scale_settle(pl_bits_float(top_bits) / 127.0f);
 }
 
 /* e3m0 as bits of floats: half of the least level, 2^-7; half a mantissa; and the exponent of 2^-7, from which the levels
@@ -71,7 +58,7 @@ static inline pl_bf16 pl_e3m0_scale(uint32_t top_bits)
 {
     if (top_bits >= PL_BF16_MAX << 16)
         return (pl_bf16)PL_BF16_MAX;
-    pl_bf16 h = pl_bf16_of_float(pl_float_of_bits(top_bits));
+    pl_bf16 h = pl_bf16_of_float(pl_bits_float(top_bits));
     return h < PL_E3M0_SCALE_MIN ? 0 : h;
 }
 

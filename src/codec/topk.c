@@ -101,10 +101,10 @@ static struct levels find_levels(const float *x, const uint16_t *index, uint32_t
     double sum = 0, above = 0, below = 0;
     uint32_t upper = 0;
     for (uint32_t j = 0; j < kept; j++)
-        sum += (double)pl_float_of_bits(magnitude(x[index[j]]));
+        sum += (double)pl_bits_float(magnitude(x[index[j]]));
     l.limit = (float)(sum / kept);
     for (uint32_t j = 0; j < kept; j++) {
-        float m = pl_float_of_bits(magnitude(x[index[j]]));
+        float m = pl_bits_float(magnitude(x[index[j]]));
         *(m >= l.limit ? &above : &below) += (double)m;
         upper += m >= l.limit;
     }
@@ -128,7 +128,7 @@ static void put_bits(uint8_t *out, size_t at, uint32_t bits)
 /* A zero has no sign. */
 static unsigned code_of(const struct levels *l, float x)
 {
-    bool upper = pl_float_of_bits(magnitude(x)) >= l->limit;
+    bool upper = pl_bits_float(magnitude(x)) >= l->limit;
     return (upper ? 2u : 0u) | (upper || l->lower != 0 ? pl_float_bits(x) >> 31 : 0);
 }
 

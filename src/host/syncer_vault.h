@@ -16,6 +16,7 @@
 #ifndef PL_HOST_SYNCER_VAULT_H
 #define PL_HOST_SYNCER_VAULT_H
 
+#include "base/bits.h"
 #include "base/num.h"
 #include "host/syncer_host_int.h"
 
@@ -23,35 +24,6 @@
 
 enum { PL_SECTION_CORE = 1, PL_SECTION_VALUES, PL_SECTION_COUNTERS, PL_SECTION_RULE, PL_VAULT_SECTIONS = 4 };
 enum { PL_VAULT_COUNTERS_BYTES = 16, PL_ROUND_HEAD_BYTES = 28, PL_OPINION_BYTES = 5 };
-
-/* Floats in a file are their bits, little-endian. */
-static inline uint32_t pl_float_bits(float v)
-{
-    uint32_t bits;
-    memcpy(&bits, &v, sizeof bits);
-    return bits;
-}
-
-static inline float pl_bits_float(uint32_t bits)
-{
-    float v;
-    memcpy(&v, &bits, sizeof v);
-    return v;
-}
-
-static inline uint64_t pl_double_bits(double v)
-{
-    uint64_t bits;
-    memcpy(&bits, &v, sizeof bits);
-    return bits;
-}
-
-static inline double pl_bits_double(uint64_t bits)
-{
-    double v;
-    memcpy(&v, &bits, sizeof v);
-    return v;
-}
 
 /* A record on its way. */
 struct pl_store_entry {

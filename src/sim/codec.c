@@ -1,26 +1,13 @@
 /* sim/codec.c - see codec.h. */
 #include "sim/codec.h"
 
+#include "base/bits.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/hash.h"
 #include "optim/merge.h"
 
 #include <string.h>
-
-static uint32_t float_bits(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return bits;
-}
-
-static float bits_float(uint32_t bits)
-{
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
 
 static float magnitude(float f)
 {
@@ -45,7 +32,7 @@ bool pl_sim_encode(const float *values, size_t n, uint8_t *out)
         for (size_t i = 0; i < len; i++)
             top = magnitude(values[at + i]) > top ? magnitude(values[at + i]) : top;
         float scale = top / 127.0f;
-        pl_put_le(out, float_bits(scale), 4);
+        pl_put_le(out, pl_float_bits(scale), 4);
         for (size_t i = 0; i < len; i++)
             out[4 + i] = scale > 0 ? (uint8_t)quantised(values[at + i], scale) : 0;
         out += 4 + len;
@@ -59,7 +46,7 @@ bool pl_sim_decode(const uint8_t *bytes, size_t len, float *values, size_t n)
         return false;
     for (size_t at = 0; at < n; at += PL_SIM_BLOCK) {
         size_t count = n - at < PL_SIM_BLOCK ? n - at : PL_SIM_BLOCK;
-        float scale = bits_float((uint32_t)pl_get_le(bytes, 4));
+        float scale = pl_bits_float((uint32_t)pl_get_le(bytes, 4));
         for (size_t i = 0; i < count; i++)
             values[at + i] = scale * (float)(int8_t)bytes[4 + i];
         bytes += 4 + count;
@@ -70,13 +57,13 @@ bool pl_sim_decode(const uint8_t *bytes, size_t len, float *values, size_t n)
 void pl_sim_put_floats(uint8_t *out, const float *values, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        pl_put_le(out + 4 * i, float_bits(values[i]), 4);
+        pl_put_le(out + 4 * i, pl_float_bits(values[i]), 4);
 }
 
 void pl_sim_get_floats(float *values, const uint8_t *bytes, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        values[i] = bits_float((uint32_t)pl_get_le(bytes + 4 * i, 4));
+        values[i] = pl_bits_float((uint32_t)pl_get_le(bytes + 4 * i, 4));
 }
 
 uint64_t pl_sim_digest(const float *values, size_t n)

@@ -7,6 +7,7 @@
  */
 #include "sim/node_syncer.h"
 
+#include "base/bits.h"
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/num.h"
@@ -93,10 +94,8 @@ static uint64_t append(struct pl_world *w, struct pl_snode *s, const struct pl_r
     if (r->type == PL_RECORD_ROUND) {
         const struct pl_shard_fragment *f = pl_snode_fragment(s, r->fragment);
         pl_assert(f->staged.active && f->staged.round == r->round && f->staged.digest == r->digest);
-        uint64_t bits;
-        memcpy(&bits, &f->staged.effective, sizeof bits);
         pl_put_le(note, f->staged.clock_tokens, 8);
-        pl_put_le(note + 8, bits, 8);
+        pl_put_le(note + 8, pl_double_bits(f->staged.effective), 8);
         parts[count++] = (struct pl_bytes){note, sizeof note};
         pl_sim_put_floats(v->floats, f->staged.delta, f->count);
         parts[count++] = (struct pl_bytes){v->floats, (size_t)f->count * 4};
@@ -283,9 +282,8 @@ static enum pelago_status replay_round(struct pl_vault *v, const struct pl_recor
 {
     const struct pl_objective *o = v->w->objective;
     struct pl_shard_fragment *f = pl_snode_fragment(v->s, r->fragment);
-    uint64_t clock_tokens = pl_read_u64(rest), bits = pl_read_u64(rest);
-    double effective;
-    memcpy(&effective, &bits, sizeof effective);
+    uint64_t clock_tokens = pl_read_u64(rest);
+    double effective = pl_bits_double(pl_read_u64(rest));
     const uint8_t *delta = pl_read_bytes(rest, (size_t)f->count * 4);
     size_t size = pl_reader_left(rest);
     const uint8_t *update = pl_read_bytes(rest, size);
