@@ -153,7 +153,7 @@ static void test_delayed_is_what_it_says(void **state)
 /* The sum of a few numbers is nearly normal; divided by another such number it has heavy tails. */
 static float draw(struct pl_prng *r, bool heavy)
 {
-    float sum = 0, other = 0.1f;
+    float sum = 0, other = 0.25f;
     for (int i = 0; i < 6; i++) {
         sum += ((float)pl_prng_below(r, 1u << 24) - 8388608.0f) / 8388608.0f;
         other += (float)pl_prng_below(r, 1u << 24) / 50331648.0f;
