@@ -213,9 +213,13 @@ static void test_two_shards(void **state)
     wait_for((struct progress){.l = l, .steps = 20, .version = 2});
     run_rig_shard_kill(&rig, 1);
     uint64_t version = pl_learner_version(l->host->core, 0, &digest);
+    uint64_t before = steps_of(l);
     struct progress more = {.l = l, .version = version + 5};
     assert_int_equal(l->host->layout.fragments[0].shard, 0);
-    assert_true(run_rig_until(&rig, first_fragment_grows, &more, 60));
+    if (!run_rig_until(&rig, first_fragment_grows, &more, 60))
+        fail_msg("from version %lu on step %lu; now %lu, step %lu, live %d; the log:\n%s", (unsigned long)version,
+                 (unsigned long)before, (unsigned long)pl_learner_version(l->host->core, 0, &digest),
+                 (unsigned long)steps_of(l), l->host->shards[0].live, l->log);
     run_rig_shard_start(&rig, 1);
     wait_for((struct progress){.l = l, .version = version + 5, .live = true});
     check_anchors(l->host, version + 5);
@@ -338,7 +342,7 @@ static void test_many_stubs_on_one_loop(void **state)
     assert_true(run_rig_until(&rig, all_stubs_done, l, 60));
     for (uint32_t i = 0; i < STUBS; i++) {
         assert_int_equal(l[i].why.status, PELAGO_OK);
-        check_anchors(l[i].host, 2);
+        check_anchors(l[i].host, 1); /* by the closing round at the latest */
         rig_learner_free(&l[i]);
     }
 }
