@@ -29,9 +29,9 @@ void pl_sync_await(struct pl_syncer *s)
         s->learners[s->by_identity[i]].awaited = true;
 }
 
-/* Home's journal names everybody who was merged or had a work unit, that is who may have something to bring or is waited
- * for by its own process; with all of them here it need not wait longer. The other shards' journals know only who was
- * merged there. */
+/* Home's journal names everybody who was merged or had a work unit: whoever may have something to bring, but for a learner
+ * with data of its own that was never merged. With all of them back it waits no longer. Other shards give out no units:
+ * theirs name only who was merged, and they wait. */
 void pl_sync_await_no_more(struct pl_syncer *s, struct learner *l)
 {
     if (!l->awaited)
