@@ -302,7 +302,7 @@ static void on_conn(struct pl_learner *l, const struct pl_learn_event *ev, struc
     if (ev->kind == PL_LEARN_EV_OPENED)
         pl_learner_opened(l, shard, link, out);
     else if (ev->kind == PL_LEARN_EV_CLOSED)
-        pl_learner_lost(l, shard, link, out);
+        pl_learner_broke(l, shard, link, out);
     else if (!pl_learner_link_open(&l->sessions[shard], link))
         PL_MARK("learner.late_message");
     else if (ev->kind == PL_LEARN_EV_MSG)

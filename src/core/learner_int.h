@@ -147,7 +147,7 @@ bool pl_learner_dialable(const struct pl_learner *l, uint32_t shard);
 void pl_learner_dial(struct pl_learner *l, uint32_t shard, struct pl_learn_fxs *out);
 void pl_learner_dial_bulk(struct pl_learner *l, uint32_t shard, struct pl_learn_fxs *out);
 void pl_learner_opened(struct pl_learner *l, uint32_t shard, enum pl_link link, struct pl_learn_fxs *out);
-void pl_learner_lost(struct pl_learner *l, uint32_t shard, enum pl_link link, struct pl_learn_fxs *out);
+void pl_learner_broke(struct pl_learner *l, uint32_t shard, enum pl_link link, struct pl_learn_fxs *out);
 void pl_learner_on_welcome(struct pl_learner *l, uint32_t shard, const struct pl_msg_welcome *m,
                            struct pl_learn_fxs *out);
 void pl_learner_on_manifest(struct pl_learner *l, uint32_t shard, const struct pl_msg_manifest *m,

@@ -17,7 +17,8 @@ enum { RETRY_DOUBLINGS_MAX = 7 };
 
 #define RETRY_NS_MIN (100 * PL_MS)
 #define RETRY_NS_MAX (10 * PL_SEC)
-#define SETTLED_NS (10 * PL_SEC) /* a link that lasted this long is dialled again soon */
+#define PROVEN_NS (1 * PL_SEC)   /* a link that lasted this long and broke is dialled again soon */
+#define SETTLED_NS (10 * PL_SEC) /* the same where one side hung up */
 #define HEARTBEAT_NS_MIN (1 * PL_MS)
 #define HEARTBEAT_NS_MAX (3600 * PL_SEC)
 #define SILENCE_NS_MIN (4 * PL_SEC)
@@ -70,11 +71,19 @@ static void dial_others(struct pl_learner *l, struct pl_learn_fxs *out)
             pl_learner_dial(l, shard, out);
 }
 
-static void retry_later(struct pl_learner *l, struct pl_retry *r)
+/* The link is down. Where it broke, because of the line or a shard that died, a short life is enough to look for the
+ * shard again at once. Where one side hung up, on a peer that was silent or at fault, it takes a long one: a shard with
+ * too much to do is not helped by learners that are back in no time. */
+static void link_ended(const struct pl_learner *l, struct pl_retry *r, bool broke)
 {
-    if (r->up_ns != PL_NEVER && l->now_ns - r->up_ns >= SETTLED_NS)
+    if (r->up_ns != PL_NEVER && l->now_ns - r->up_ns >= (broke ? PROVEN_NS : SETTLED_NS))
         r->tries = 0;
     r->up_ns = PL_NEVER;
+}
+
+static void retry_later(struct pl_learner *l, struct pl_retry *r, bool broke)
+{
+    link_ended(l, r, broke);
     uint64_t wait = pl_min64(RETRY_NS_MIN << r->tries, RETRY_NS_MAX);
     r->tries = pl_min32(r->tries + 1, RETRY_DOUBLINGS_MAX);
     /* Jitter: learners that lost a syncer together do not come back together. */
@@ -98,7 +107,7 @@ static void drop_bulk(struct pl_learner *l, uint32_t shard, const char *text, st
         return;
     emit_disconnect(shard, PL_LINK_BULK, PL_REASON_LEAVING, text, out);
     s->bulk = PL_BULK_DOWN;
-    s->bulk_retry.up_ns = PL_NEVER;
+    link_ended(l, &s->bulk_retry, true);
 }
 
 /* What ends with a session, however it ends. */
@@ -116,21 +125,27 @@ static void end_session(struct pl_learner *l, uint32_t shard, enum pl_session_st
             l->fragments[i].fetching = false;
 }
 
-void pl_learner_lost(struct pl_learner *l, uint32_t shard, enum pl_link link, struct pl_learn_fxs *out)
+static void lost(struct pl_learner *l, uint32_t shard, enum pl_link link, bool broke,
+                 struct pl_learn_fxs *out)
 {
     struct pl_session *s = &l->sessions[shard];
     if (link == PL_LINK_BULK) {
         if (s->bulk == PL_BULK_DOWN)
             return;
         s->bulk = PL_BULK_DOWN;
-        retry_later(l, &s->bulk_retry);
+        retry_later(l, &s->bulk_retry, broke);
         return;
     }
     if (s->state == PL_SESSION_DOWN || s->state == PL_SESSION_DONE)
         return;
     end_session(l, shard, PL_SESSION_DOWN, out);
-    retry_later(l, &s->control_retry);
+    retry_later(l, &s->control_retry, broke);
     PL_LEARN_TRACE(out, LEARN_LOST, shard, s->control_retry.at_ns - l->now_ns);
+}
+
+void pl_learner_broke(struct pl_learner *l, uint32_t shard, enum pl_link link, struct pl_learn_fxs *out)
+{
+    lost(l, shard, link, true, out);
 }
 
 void pl_learner_disconnect(struct pl_learner *l, uint32_t shard, enum pl_link link, struct pl_learn_fxs *out,
@@ -142,7 +157,7 @@ void pl_learner_disconnect(struct pl_learner *l, uint32_t shard, enum pl_link li
     (void)pl_vfmt(text, sizeof text, format, args);
     va_end(args);
     emit_disconnect(shard, link, reason, text, out);
-    pl_learner_lost(l, shard, link, out);
+    lost(l, shard, link, false, out);
 }
 
 /* Takes leave of everybody; the machine does nothing from here on. */

@@ -353,6 +353,7 @@ static void boot(struct pl_syncer *s)
         s->epoch = 1;
     s->tick_ns = s->rate_ns = s->boot_ns = s->now;
     s->agreed_ns = PL_NEVER;
+    pl_sync_await(s);
     s->rate_tokens = pl_sync_clock(s);
     pl_sync_store_want(s, &s->boot_again);
 }

@@ -91,7 +91,7 @@ static void check_units(const struct pl_syncer *s)
 
 void pl_syncer_check(const struct pl_syncer *s)
 {
-    uint32_t live = 0, reporters = 0, finishing = 0;
+    uint32_t live = 0, reporters = 0, finishing = 0, awaited = 0;
     uint64_t tokens = 0;
     for (uint32_t i = 0; i < s->known; i++) {
         const struct learner *l = &s->learners[s->by_identity[i]];
@@ -102,9 +102,11 @@ void pl_syncer_check(const struct pl_syncer *s)
         live += l->state == LEARNER_LIVE ? 1 : 0;
         reporters += l->reported ? 1 : 0;
         finishing += l->state == LEARNER_LIVE && l->finishing ? 1 : 0;
+        awaited += l->awaited ? 1 : 0;
         tokens = pl_add_sat(tokens, counted_tokens(l));
     }
     pl_assert(s->live == live && s->reporters == reporters && s->finishing == finishing);
+    pl_assert(s->awaited == awaited);
     pl_assert(pl_add_sat(tokens, s->forgotten_tokens) == s->clock_sum);
     for (uint32_t f = 0; f < s->fragment_count; f++)
         check_fragment(s, f);

@@ -20,10 +20,27 @@ static bool budget_reached(const struct pl_syncer *s)
     return is_home(s) && pl_sync_clock(s) >= s->manifest->token_budget;
 }
 
-/* After a restart: when those who were here before have had time to call again. */
-static uint64_t settled_ns(const struct pl_syncer *s)
+/* After a restart those who were here before get time to call again. */
+void pl_sync_await(struct pl_syncer *s)
 {
-    return s->epoch > 1 ? s->boot_ns + SETTLE_NS : 0;
+    s->settled_ns = s->epoch > 1 ? s->boot_ns + SETTLE_NS : 0;
+    s->awaited = s->epoch > 1 ? s->known : 0;
+    for (uint32_t i = 0; i < s->awaited; i++)
+        s->learners[s->by_identity[i]].awaited = true;
+}
+
+/* Home's journal names everybody who was merged or had a work unit: whoever may have something to bring, but for a learner
+ * with data of its own that was never merged. With all of them back it waits no longer. Other shards give out no units:
+ * theirs name only who was merged, and they wait. */
+void pl_sync_await_no_more(struct pl_syncer *s, struct learner *l)
+{
+    if (!l->awaited)
+        return;
+    l->awaited = false;
+    pl_assert(s->awaited > 0);
+    s->awaited--;
+    if (s->awaited == 0 && is_home(s))
+        s->settled_ns = pl_min64(s->settled_ns, s->now);
 }
 
 /* Somebody was here a moment ago and is not now: a blip is not the end of its work. Until when it is hoped for. */
@@ -75,7 +92,6 @@ void pl_sync_maybe_close(struct pl_syncer *s, struct pl_sync_fxs *out)
     s->phase = PL_PHASE_CLOSING;
     s->tick +=
         s->period; /* past every round that was asked for ahead of time: a closing round is none of them */
-    s->closing_from_ns = pl_max64(s->now, settled_ns(s)); /* after a restart they need time to return */
     TRACE(out, CLOSING, pl_sync_clock(s), s->tick);
     for (uint32_t m = 0; m < s->learners_max; m++) {
         pl_heap_remove(&s->pulls, m);
@@ -137,7 +153,7 @@ void pl_sync_store_done(struct pl_syncer *s, struct pl_sync_fxs *out)
 /* A few closing rounds at a time; the next one when there is room and the fragment is not with the data plane. */
 static bool next_closing_round(struct pl_syncer *s, struct pl_sync_fxs *out)
 {
-    if (s->closing_open > s->overlap || s->closing_next == s->fragment_count || s->now < s->closing_from_ns)
+    if (s->closing_open > s->overlap || s->closing_next == s->fragment_count || s->now < s->settled_ns)
         return false;
     const struct fragment *fr = &s->fragments[s->closing_next];
     if (fr->state == ROUND_MERGING || fr->state == ROUND_STORING)
@@ -149,8 +165,8 @@ static bool next_closing_round(struct pl_syncer *s, struct pl_sync_fxs *out)
 uint64_t pl_sync_closing_due_ns(const struct pl_syncer *s)
 {
     if (s->phase == PL_PHASE_DONE && !s->finished_said && s->live == 0)
-        return settled_ns(s);
-    return s->phase == PL_PHASE_CLOSING && s->closing_from_ns > s->now ? s->closing_from_ns : PL_NEVER;
+        return s->settled_ns;
+    return s->phase == PL_PHASE_CLOSING && s->settled_ns > s->now ? s->settled_ns : PL_NEVER;
 }
 
 static void say_finished(struct pl_syncer *s, struct pl_sync_fxs *out)
@@ -162,7 +178,7 @@ static void say_finished(struct pl_syncer *s, struct pl_sync_fxs *out)
 bool pl_sync_closing_some(struct pl_syncer *s, struct pl_sync_fxs *out)
 {
     if (s->phase == PL_PHASE_DONE && s->live == 0 && s->listening && !s->finished_said &&
-        s->now >= settled_ns(s)) {
+        s->now >= s->settled_ns) {
         say_finished(s, out);
         return true;
     }

@@ -83,6 +83,7 @@ struct learner {
     bool reported; /* an inner step since the last tick */
     bool local_data, finishing, told_finish, backlog;
     bool wants;   /* a work unit, and there was none to give */
+    bool awaited; /* known from the journal, and has not joined in this life */
     bool doubted; /* its steps drive no clock; not stored, the host says it again */
 };
 
@@ -159,8 +160,9 @@ struct pl_syncer {
     uint64_t replayed; /* round records, in recovery: stands for the time in heard_ns */
     uint64_t next_unit, units_given;
     uint32_t closing_next, closing_open;
-    uint64_t closing_from_ns; /* no closing round before */
-    uint64_t agreed_ns;       /* since when most live learners say that the run ends; PL_NEVER */
+    uint32_t awaited;    /* learners that are */
+    uint64_t settled_ns; /* no closing round and no end before: who was here has had time to call again */
+    uint64_t agreed_ns;  /* since when most live learners say that the run ends; PL_NEVER */
     uint64_t boot_ns;
 
     uint32_t announce_head, announce_len; /* FIFO of fragments being announced to every learner */
@@ -319,6 +321,8 @@ struct open_unit *pl_sync_unit_room(struct pl_syncer *s);
 /* syncer_close.c */
 uint64_t pl_sync_agreed_ns(const struct pl_syncer *s);
 uint64_t pl_sync_hope_ns(const struct pl_syncer *s);
+void pl_sync_await(struct pl_syncer *s);                            /* at boot, all that are known */
+void pl_sync_await_no_more(struct pl_syncer *s, struct learner *l); /* it is back, or forgotten */
 void pl_sync_maybe_close(struct pl_syncer *s, struct pl_sync_fxs *out);
 bool pl_sync_closing_some(struct pl_syncer *s, struct pl_sync_fxs *out); /* true: did something */
 uint64_t pl_sync_closing_due_ns(const struct pl_syncer *s);

@@ -332,6 +332,7 @@ static void join(struct pl_syncer *s, uint32_t m, const struct pl_msg_join *j, s
         return;
     }
     l->state = LEARNER_LIVE;
+    pl_sync_await_no_more(s, l);
     s->live++;
     s->finishing += l->finishing ? 1 : 0;
     pl_sync_take_have(s, m, &j->have);

@@ -56,6 +56,7 @@ static bool forget_one(struct pl_syncer *s, struct pl_sync_fxs *out)
     uint32_t at = pl_sync_place_of(s, s->learners[oldest].identity);
     memmove(&s->by_identity[at], &s->by_identity[at + 1], (s->known - at - 1) * sizeof s->by_identity[0]);
     s->known--;
+    pl_sync_await_no_more(s, &s->learners[oldest]);
     s->learners[oldest].state = LEARNER_FREE;
     return true;
 }

@@ -141,7 +141,27 @@ static void loses_bulk_alone(void **state)
     assert_true(pl_learner_live(r->l, 0));
 }
 
-static void backs_off_with_a_bound_and_resets_when_settled(void **state)
+/* A life of the home shard's control connection, from the dialling on. The pause after it. */
+static uint64_t pause_after(struct lrig *r, uint64_t life_ns)
+{
+    lrig_timeout(r);
+    assert_non_null(lrig_find(r, PL_LEARN_FX_CONNECT));
+    lrig_join(r, 0);
+    r->now_ns += life_ns;
+    lrig_closed(r, 0, PL_LINK_CONTROL);
+    return pl_learner_deadline(r->l) - r->now_ns;
+}
+
+/* So many diallings that fail. */
+static void fail_dialling(struct lrig *r, uint32_t times)
+{
+    for (uint32_t i = 0; i < times; i++) {
+        lrig_timeout(r);
+        lrig_closed(r, 0, PL_LINK_CONTROL);
+    }
+}
+
+static void backs_off_with_a_bound_and_resets_when_it_lasted(void **state)
 {
     struct lrig *r = *state;
     lrig_start(r);
@@ -160,13 +180,51 @@ static void backs_off_with_a_bound_and_resets_when_settled(void **state)
     lrig_msg(r, 0, PL_LINK_CONTROL, lrig_welcome(0));
     lrig_msg(r, 0, PL_LINK_CONTROL, (struct pl_msg){.type = PL_MSG_MANIFEST, .u.manifest = r->manifest});
     lrig_ready(r);
-    lrig_closed(r, 0, PL_LINK_CONTROL); /* was live for no time: no reset */
+    lrig_closed(r, 0, PL_LINK_CONTROL); /* was live for no time: nothing is taken back */
     assert_true(pl_learner_deadline(r->l) - r->now_ns >= 5 * PL_SEC);
-    lrig_timeout(r);
-    lrig_join(r, 0);
-    r->now_ns += 11 * PL_SEC;
+    assert_true(pause_after(r, 900 * PL_MS) >= 5 * PL_SEC);
+    assert_true(pause_after(r, 1 * PL_SEC) <= 100 * PL_MS);
+}
+
+/* A syncer that is away for a second every few: each time its learners look for it as if it were the first. */
+static void short_outages_do_not_add_up(void **state)
+{
+    struct lrig *r = *state;
+    lrig_home_live(r);
+    r->now_ns += 7 * PL_SEC;
     lrig_closed(r, 0, PL_LINK_CONTROL);
-    assert_true(pl_learner_deadline(r->l) - r->now_ns <= 100 * PL_MS);
+    for (uint32_t i = 0; i < 10; i++) {
+        fail_dialling(r, 6);
+        assert_true(pl_learner_deadline(r->l) - r->now_ns > 100 * PL_MS);
+        assert_true(pause_after(r, 2 * PL_SEC) <= 100 * PL_MS);
+    }
+}
+
+static void a_link_that_breaks_at_once_is_dialled_ever_more_seldom(void **state)
+{
+    struct lrig *r = *state;
+    lrig_home_live(r);
+    lrig_closed(r, 0, PL_LINK_CONTROL);
+    for (uint32_t i = 0; i < 8; i++)
+        (void)pause_after(r, 900 * PL_MS);
+    assert_true(pl_learner_deadline(r->l) - r->now_ns >= 5 * PL_SEC);
+}
+
+/* A syncer that drops learners, because it has too much to do for instance, is left in peace. */
+static void a_syncer_that_hangs_up_is_dialled_ever_more_seldom(void **state)
+{
+    struct lrig *r = *state;
+    lrig_home_live(r);
+    for (uint32_t i = 0; i < 9; i++) {
+        r->now_ns += 9 * PL_SEC;
+        lrig_msg(r, 0, PL_LINK_CONTROL,
+                 (struct pl_msg){.type = PL_MSG_CLOSE, .u.close.code = PL_REASON_LEASE_EXPIRED});
+        uint64_t wait = pl_learner_deadline(r->l) - r->now_ns;
+        uint64_t full = pl_min64(100 * PL_MS << pl_min32(i, 7), 10 * PL_SEC);
+        assert_true(wait >= full / 2 && wait <= full);
+        lrig_timeout(r);
+        lrig_join(r, 0);
+    }
 }
 
 static void reconnects_between_manifest_and_ready(void **state)
@@ -335,7 +393,10 @@ int main(void)
         TEST(reports_cumulative_counters_of_the_process),
         TEST(loses_control_and_comes_back),
         TEST(loses_bulk_alone),
-        TEST(backs_off_with_a_bound_and_resets_when_settled),
+        TEST(backs_off_with_a_bound_and_resets_when_it_lasted),
+        TEST(short_outages_do_not_add_up),
+        TEST(a_link_that_breaks_at_once_is_dialled_ever_more_seldom),
+        TEST(a_syncer_that_hangs_up_is_dialled_ever_more_seldom),
         TEST(reconnects_between_manifest_and_ready),
         TEST(keeps_a_session_alive),
         TEST(gives_up_a_silent_shard),
