@@ -319,7 +319,7 @@ static void set_stride(struct pl_syncer *s, uint32_t m, uint32_t stride, struct 
     l->stride_ns = s->now;
     l->draining = l->sending;
     l->line_ns = s->now;
-    l->line_busy_ns = 0;
+    l->line_busy_ns = l->line_bytes = 0;
     l->good_rounds = 0;
     TRACE(out, STRIDE, l->identity, stride, pl_sync_lead(s, m));
 }
@@ -332,26 +332,29 @@ void pl_sync_line_sent(struct pl_syncer *s, uint32_t m)
 }
 
 /* A learner answers between two steps: one step of the time says nothing about the line. */
-void pl_sync_line_done(struct pl_syncer *s, uint32_t m)
+void pl_sync_line_done(struct pl_syncer *s, uint32_t m, uint64_t bytes)
 {
     struct learner *l = &s->learners[m];
     pl_assert(l->sending > 0);
     l->sending--;
     l->line_busy_ns += pl_sub_sat(s->now - l->line_ns, l->step.mean);
+    l->line_bytes += bytes;
     l->line_ns = s->now;
     if (l->draining == 0 || --l->draining > 0)
         return;
     l->stride_ns = s->now;
-    l->line_busy_ns = 0;
+    l->line_busy_ns = l->line_bytes = 0;
 }
 
-/* Half the stride is twice the bytes once whole values are sent (chains of updates have the same at any stride): is
- * there room for them? A cycle must have shown it. */
+/* Half the stride is up to twice the bytes: would they pass in a cycle, as fast as those did since the last change? */
 static bool line_has_room(const struct pl_syncer *s, const struct learner *l, const struct fragment *fr)
 {
-    uint64_t shown = s->now - l->stride_ns;
-    uint64_t sixteenths = fr->new_bytes <= fr->full_bytes / l->stride ? 14 : 7;
-    return l->draining == 0 && shown >= s->period * s->interval && l->line_busy_ns <= shown / 16 * sixteenths;
+    if (l->draining > 0 || l->line_bytes == 0)
+        return false;
+    uint64_t half = l->stride / 2;
+    uint64_t visit = pl_min64(fr->full_bytes, fr->new_bytes * half); /* a whole value, or a chain */
+    uint64_t cycle = pl_mul_div(visit, s->fragment_count, half);
+    return pl_mul_div(cycle, l->line_busy_ns, l->line_bytes) <= s->period * s->interval / 8 * 7;
 }
 
 /* In time, and not by a hair: after a few of those a smaller stride is tried. */

@@ -136,6 +136,7 @@ void pl_sync_deliver(struct pl_syncer *s, uint32_t m, uint32_t f, uint64_t mask,
     fx->u.deliver.mask = mask;
     make_header(fr, c, &fx->u.deliver.header);
     c->sending = fr->version;
+    c->sent_bytes = fx->u.deliver.header.bytes;
     pl_sync_line_sent(s, m);
     l->deliver_next = f + 1;
     TRACE(out, DELIVER, fr->number, l->identity, fx->u.deliver.header.from_version, fr->version);
@@ -183,7 +184,7 @@ static void not_sending(struct pl_syncer *s, uint32_t m, struct cell *c)
     if (c->sending == PL_NONE64)
         return;
     c->sending = PL_NONE64;
-    pl_sync_line_done(s, m);
+    pl_sync_line_done(s, m, c->sent_bytes);
 }
 
 static void send_more(struct pl_syncer *s, uint32_t m, uint32_t f, struct pl_sync_fxs *out)

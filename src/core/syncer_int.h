@@ -45,6 +45,7 @@ struct cell {
     uint64_t last_merged; /* round; 0 none. Durable. */
     uint64_t acked;       /* version it holds; PL_NONE64: not of our history, or not known */
     uint64_t sending;     /* version of the update on its way; PL_NONE64 none */
+    uint64_t sent_bytes;  /* ... and its size */
     uint64_t round;       /* round of the push below */
     uint64_t pulled_ns;
     uint64_t steps, tokens, bytes, digest, mask; /* from the PUSH header; mask of chunks here */
@@ -78,6 +79,7 @@ struct learner {
     uint32_t draining;     /* updates still on their way from before the last change of the stride */
     uint64_t line_ns;      /* sending: since when the line is at work on the update it carries now */
     uint64_t line_busy_ns; /* that it was at work since stride_ns, less a step for each update */
+    uint64_t line_bytes;   /* and what it carried in that time */
     bool probing;          /* it was halved, and that has not yet proved too much */
     uint32_t pulls_out;    /* cells PULLED, RECEIVING or VERIFYING */
     uint32_t sending;      /* updates on their way */
@@ -260,7 +262,7 @@ void pl_sync_update_interval(struct pl_syncer *s);
 void pl_sync_schedule(struct pl_syncer *s, uint32_t m, uint64_t after_tick);
 /* An update was sent, has arrived or is given up: how busy the line is decides about strides. */
 void pl_sync_line_sent(struct pl_syncer *s, uint32_t m);
-void pl_sync_line_done(struct pl_syncer *s, uint32_t m);
+void pl_sync_line_done(struct pl_syncer *s, uint32_t m, uint64_t bytes);
 /* What its round builds on is not even on its way: the line carries less than it is given. */
 void pl_sync_line_full(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out);
 /* Does this learner take part in the fragment's next round? */
