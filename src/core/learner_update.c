@@ -216,8 +216,11 @@ static bool too_stale(const struct pl_learner *l, const struct pl_learn_fragment
     const struct pl_session *s = &l->sessions[f->shard];
     if (!f->returning || f->update.to_version - f->joined_version <= l->staleness_max)
         return false;
-    bool known = s->left_tick != 0 && s->back_tick != PL_NONE64;
-    return !known || pl_sub_sat(s->back_tick, s->left_tick) >= (uint64_t)l->staleness_max * l->period_steps;
+    if (s->left_tick == 0 || s->back_tick == PL_NONE64 ||
+        pl_sub_sat(s->back_tick, s->left_tick) >= (uint64_t)l->staleness_max * l->period_steps)
+        return true;
+    PL_MARK("learner.held_back");
+    return false;
 }
 
 static enum pl_outcome outcome(const struct pl_learner *l, const struct pl_learn_fragment *f)
