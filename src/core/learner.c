@@ -227,6 +227,16 @@ static bool on_control_live(struct pl_learner *l, uint32_t shard, const struct p
     return true;
 }
 
+static void on_clock(struct pl_learner *l, uint32_t shard, const struct pl_msg_clock *m,
+                     struct pl_learn_fxs *out)
+{
+    struct pl_session *s = &l->sessions[shard];
+    s->tick = m->tick;
+    if (s->back_tick == PL_NONE64 && s->state == PL_SESSION_LIVE)
+        s->back_tick = m->tick;
+    pl_learner_clock(l, m->clock_tokens, m->rate, out);
+}
+
 static bool on_control(struct pl_learner *l, uint32_t shard, const struct pl_msg *m, struct pl_learn_fxs *out)
 {
     struct pl_session *s = &l->sessions[shard];
@@ -242,7 +252,7 @@ static bool on_control(struct pl_learner *l, uint32_t shard, const struct pl_msg
         return true;
     }
     if (m->type == PL_MSG_CLOCK)
-        pl_learner_clock(l, m->u.clock.clock_tokens, m->u.clock.rate, out);
+        on_clock(l, shard, &m->u.clock, out);
     else if (m->type == PL_MSG_FINISH && shard == PL_SHARD_HOME)
         pl_learner_finish(l, out);
     else if (m->type == PL_MSG_MANIFEST && s->manifest_due)

@@ -45,6 +45,9 @@ struct pl_session {
     uint64_t greeted_ns;  /* HELLO went out */
     uint64_t attached_ns; /* ATTACH went out */
     uint64_t heard_ns, sent_ns, pinged_ns;
+    uint64_t tick;      /* of the shard's last CLOCK; 0 none */
+    uint64_t left_tick; /* what that was at the last JOIN: we were in touch until then, at least */
+    uint64_t back_tick; /* of the first CLOCK since; PL_NONE64: it has not come */
     struct pl_retry control_retry, bulk_retry;
 };
 
@@ -102,7 +105,7 @@ struct pl_learner {
     bool want_sent;                                /* WANT is out in home's session */
     uint64_t run_id, incarnation, manifest_digest; /* 0: not known yet */
     uint32_t shard_count, fragment_count;          /* 1 and 0 until the manifest is known */
-    uint32_t staleness_max;
+    uint32_t staleness_max, period_steps;
     uint8_t apply;
     uint64_t unit_tokens;
     uint64_t steps, tokens;                 /* of the learner's life */

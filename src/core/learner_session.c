@@ -266,6 +266,8 @@ static void join(struct pl_learner *l, uint32_t shard, struct pl_learn_fxs *out)
     }
     pl_learner_send(l, shard, &msg, out);
     s->state = PL_SESSION_LIVE;
+    s->left_tick = s->tick;
+    s->back_tick = PL_NONE64;
     s->control_retry.up_ns = l->now_ns;
     PL_LEARN_TRACE(out, LEARN_LIVE, shard, l->incarnation);
     if (l->finishing)
@@ -352,6 +354,7 @@ void pl_learner_take_manifest(struct pl_learner *l, const struct pl_msg_manifest
     l->shard_count = m->shard_count;
     l->fragment_count = m->fragments.count;
     l->staleness_max = m->staleness_max;
+    l->period_steps = m->period_steps;
     l->apply = m->apply;
     l->unit_tokens = m->unit_tokens;
     for (uint32_t i = 0; i < l->fragment_count; i++) {

@@ -209,6 +209,20 @@ static void decode_failed(struct pl_learner *l, uint32_t fragment, struct pl_lea
     PL_LEARN_TRACE(out, LEARN_FETCH, fragment, f->update.to_version);
 }
 
+/* Versions that came out while we were here were not sent because the line is thin: they do not count, however many
+ * they are. Those that came out while we were away are no more than that time has cycles. */
+static bool too_stale(const struct pl_learner *l, const struct pl_learn_fragment *f)
+{
+    const struct pl_session *s = &l->sessions[f->shard];
+    if (!f->returning || f->update.to_version - f->joined_version <= l->staleness_max)
+        return false;
+    if (s->left_tick == 0 || s->back_tick == PL_NONE64 ||
+        pl_sub_sat(s->back_tick, s->left_tick) >= (uint64_t)l->staleness_max * l->period_steps)
+        return true;
+    PL_MARK("learner.held_back");
+    return false;
+}
+
 static enum pl_outcome outcome(const struct pl_learner *l, const struct pl_learn_fragment *f)
 {
     const struct pl_incoming *u = &f->update;
@@ -225,7 +239,7 @@ static enum pl_outcome outcome(const struct pl_learner *l, const struct pl_learn
         if (!pl_mutant(7))
             return PL_OUTCOME_DISCARD;
     }
-    if (f->returning && u->to_version - f->joined_version > l->staleness_max) {
+    if (too_stale(l, f)) {
         PL_MARK("learner.too_stale");
         return PL_OUTCOME_DISCARD;
     }

@@ -85,6 +85,7 @@ static void init_fragments(struct pl_syncer *s)
             continue;
         pl_assert(s->due_fragment[item.offset] == PL_NONE32);
         s->fragments[f].number = i;
+        s->fragments[f].offset = item.offset;
         s->fragments[f].full_bytes = item.full_bytes;
         s->fragments[f].push_bytes_max = item.push_bytes_max;
         s->due_fragment[item.offset] = f;

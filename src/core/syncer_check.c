@@ -39,7 +39,7 @@ static void check_learner(const struct pl_syncer *s, uint32_t m)
         sending += c->sending != PL_NONE64 ? 1 : 0;
         behind += c->acked != s->fragments[f].version ? 1 : 0;
     }
-    pl_assert(l->pulls_out == pulls && l->sending == sending);
+    pl_assert(l->pulls_out == pulls && l->sending == sending && l->draining <= sending);
     pl_assert(l->stride > 0 && l->stride <= PL_STRIDE_MAX && (l->stride & (l->stride - 1)) == 0);
     pl_assert((l->control != PL_NONE32) == (l->state == LEARNER_GREETED || l->state == LEARNER_LIVE));
     if (l->control != PL_NONE32) {

@@ -317,24 +317,82 @@ static void set_stride(struct pl_syncer *s, uint32_t m, uint32_t stride, struct 
     l->probing = stride < l->stride;
     l->stride = stride;
     l->stride_ns = s->now;
+    l->draining = l->sending;
+    l->line_ns = s->now;
+    l->line_busy_ns = l->line_bytes = 0;
     l->good_rounds = 0;
     TRACE(out, STRIDE, l->identity, stride, pl_sync_lead(s, m));
 }
 
+void pl_sync_line_sent(struct pl_syncer *s, uint32_t m)
+{
+    struct learner *l = &s->learners[m];
+    if (l->sending++ == 0)
+        l->line_ns = s->now;
+}
+
+/* A learner answers between two steps: one step of the time says nothing about the line. */
+void pl_sync_line_done(struct pl_syncer *s, uint32_t m, uint64_t bytes)
+{
+    struct learner *l = &s->learners[m];
+    pl_assert(l->sending > 0);
+    l->sending--;
+    l->line_busy_ns += pl_sub_sat(s->now - l->line_ns, l->step.mean);
+    l->line_bytes += bytes;
+    l->line_ns = s->now;
+    if (l->draining == 0 || --l->draining > 0)
+        return;
+    l->stride_ns = s->now;
+    l->line_busy_ns = l->line_bytes = 0;
+}
+
+/* Half the stride is up to twice the bytes: would they pass in a cycle, as fast as those did since the last change? */
+static bool line_has_room(const struct pl_syncer *s, const struct learner *l, const struct fragment *fr)
+{
+    if (l->draining > 0 || l->line_bytes == 0)
+        return false;
+    uint64_t half = l->stride / 2;
+    uint64_t visit = pl_min64(fr->full_bytes, fr->new_bytes * half); /* a whole value, or a chain */
+    uint64_t cycle = pl_mul_div(visit, s->fragment_count, half);
+    return pl_mul_div(cycle, l->line_busy_ns, l->line_bytes) <= s->period * s->interval / 8 * 7;
+}
+
 /* In time, and not by a hair: after a few of those a smaller stride is tried. */
-void pl_sync_lead_hit(struct pl_syncer *s, uint32_t m, uint64_t took_ns, struct pl_sync_fxs *out)
+void pl_sync_lead_hit(struct pl_syncer *s, uint32_t m, uint32_t f, uint64_t took_ns, struct pl_sync_fxs *out)
 {
     struct learner *l = &s->learners[m];
     pl_average_add(&l->lead, took_ns);
     if (l->stride == 1 || took_ns > half_period_ns(s) / 4 * 3)
         return;
     l->good_rounds++;
-    if (l->good_rounds >= pl_max32(l->good_needed, GOOD_ROUNDS_MIN))
+    /* A line may seem busy only because it is long, so that a trial comes then, too, if late. */
+    uint32_t needed =
+        line_has_room(s, l, &s->fragments[f]) ? pl_max32(l->good_needed, GOOD_ROUNDS_MIN) : GOOD_ROUNDS_MAX;
+    if (l->good_rounds >= needed)
         set_stride(s, m, l->stride / 2, out);
 }
 
-/* A push that was asked for before the last change says nothing about the present stride: one stall makes several
- * of them late. When a smaller stride was only tried and fails, the next trial comes later. */
+static void double_stride(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out)
+{
+    struct learner *l = &s->learners[m];
+    l->good_rounds = 0;
+    if (l->draining > 0 || l->stride == PL_STRIDE_MAX)
+        return;
+    PL_MARK("syncer.stride_up");
+    l->good_needed =
+        l->probing ? pl_min32(2 * pl_max32(l->good_needed, GOOD_ROUNDS_MIN), GOOD_ROUNDS_MAX) : 0;
+    set_stride(s, m, l->stride * 2, out);
+}
+
+void pl_sync_line_full(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out)
+{
+    PL_MARK("syncer.line_full");
+    double_stride(s, m, out);
+}
+
+/* A push that was asked for before the last change, or before the line was free of what was sent until then, says
+ * nothing about the present stride: one stall makes several of them late. When a smaller stride was only tried and
+ * fails, the next trial comes later. */
 void pl_sync_lead_miss(struct pl_syncer *s, uint32_t m, uint64_t pulled_ns, struct pl_sync_fxs *out)
 {
     struct learner *l = &s->learners[m];
@@ -342,12 +400,8 @@ void pl_sync_lead_miss(struct pl_syncer *s, uint32_t m, uint64_t pulled_ns, stru
     pl_average_add(&l->lead, waited + waited / 4 + s->interval / 4);
     l->good_rounds = 0;
     bool full = pl_sync_lead(s, m) >= half_period_ns(s);
-    if (!full || pulled_ns < l->stride_ns || l->stride == PL_STRIDE_MAX)
-        return;
-    PL_MARK("syncer.stride_up");
-    l->good_needed =
-        l->probing ? pl_min32(2 * pl_max32(l->good_needed, GOOD_ROUNDS_MIN), GOOD_ROUNDS_MAX) : 0;
-    set_stride(s, m, l->stride * 2, out);
+    if (full && pulled_ns >= l->stride_ns)
+        double_stride(s, m, out);
 }
 
 /* ---- when to pull ---- */
@@ -358,16 +412,30 @@ static uint64_t virtual_now(const struct pl_syncer *s)
     return (s->tick << PL_TICK_BITS) + pl_mul_div(into, PL_TICK_ONE, s->interval);
 }
 
-/* The first round after a tick that this learner takes part in; its pull goes out one lead before. With a stride, its
- * fragments are spread over the cycles, so that it is asked evenly and a better link is noticed soon. */
+/* With a stride, its fragments are spread over the cycles, so that it is asked evenly and a better link is noticed
+ * soon. */
+static bool takes_part(const struct pl_syncer *s, uint32_t m, uint32_t f, uint64_t due)
+{
+    uint64_t stride = s->learners[m].stride, apart = pl_max64(stride / s->fragment_count, 1);
+    return ((due / s->period + f * apart) & (stride - 1)) == 0;
+}
+
+bool pl_sync_takes_next(const struct pl_syncer *s, uint32_t m, uint32_t f)
+{
+    uint64_t first = s->tick + 1;
+    uint64_t ahead = (s->fragments[f].offset + s->period - first % s->period) % s->period;
+    uint64_t due = first + ahead;
+    return due == s->learners[m].due || takes_part(s, m, f, due); /* its pull may be older than its stride */
+}
+
+/* The first round after a tick that this learner takes part in; its pull goes out one lead before. */
 void pl_sync_schedule(struct pl_syncer *s, uint32_t m, uint64_t after_tick)
 {
     struct learner *l = &s->learners[m];
     uint64_t due = pl_max64(after_tick, s->tick) + 1;
-    uint64_t apart = pl_max32(l->stride / s->fragment_count, 1);
     for (;; due++) {
         uint32_t f = s->due_fragment[due % s->period];
-        if (f != PL_NONE32 && ((due / s->period + f * apart) & (l->stride - 1)) == 0)
+        if (f != PL_NONE32 && takes_part(s, m, f, due))
             break;
     }
     uint64_t lead = s->interval == 0 ? 0 : pl_mul_div(pl_sync_lead(s, m), PL_TICK_ONE, s->interval);
@@ -397,7 +465,10 @@ void pl_sync_pull_next(struct pl_syncer *s, struct pl_sync_fxs *out)
     uint64_t due = s->learners[m].due;
     pl_heap_remove(&s->pulls, m);
     pl_assert(s->learners[m].state == LEARNER_LIVE);
-    if (due > s->tick)
-        pl_sync_pull(s, m, s->due_fragment[due % s->period], due, out);
+    if (due > s->tick) {
+        uint32_t f = s->due_fragment[due % s->period];
+        pl_sync_deliver(s, m, f, 0, out); /* held back until now, or its turn came without a new version */
+        pl_sync_pull(s, m, f, due, out);
+    }
     pl_sync_schedule(s, m, due);
 }

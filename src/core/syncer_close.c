@@ -121,6 +121,7 @@ static void begin_closing_round(struct pl_syncer *s, uint32_t f, struct pl_sync_
     for (uint32_t i = 0; i < s->known; i++)
         if (s->learners[s->by_identity[i]].state == LEARNER_LIVE)
             pl_sync_pull_closing(s, s->by_identity[i], f, out);
+    pl_sync_announce(s, f); /* to those who were not sent it yet */
     TRACE(out, DUE, fr->number, fr->round, fr->held, fr->waiting);
     pl_sync_consider(s, f, out);
 }

@@ -69,11 +69,12 @@ void pl_sync_take_have(struct pl_syncer *s, uint32_t m, const struct pl_array *h
         c->acked = wrong ? PL_NONE64 : item.version;
         c->full = c->reset = wrong ? 1 : 0;
         c->sending = PL_NONE64;
+        c->met = c->acked == s->fragments[f].version ? 1 : 0;
         l->behind += c->acked != s->fragments[f].version ? 1 : 0;
         if (wrong)
             PL_MARK("syncer.reset_learner");
     }
-    l->sending = 0;
+    l->sending = l->draining = 0;
     l->backlog = false;
 }
 
@@ -92,12 +93,29 @@ static void make_header(const struct fragment *fr, const struct cell *c, struct 
                                 .flags = c->reset ? 1 : 0};
 }
 
-/* Updates on their way at once. A learner takes values between two of its steps only, so one with long steps answers
- * for several ticks at a time. */
+/* Updates on their way at once: those of its rounds within its lead. A learner takes values between two of its steps
+ * only, so one with long steps answers for several ticks at a time. */
 static uint64_t window(const struct pl_syncer *s, uint32_t m)
 {
     uint64_t ticks = s->interval == 0 ? 0 : s->learners[m].step.mean / s->interval;
-    return pl_min64(pl_sync_overlap_eff(s, m) + ticks + 1, s->fragment_count);
+    return pl_min64((pl_sync_overlap_eff(s, m) + ticks) / s->learners[m].stride + 1, s->fragment_count);
+}
+
+/* A learner whose line is too thin for every version gets those its own rounds build on, and no other: what it is sent
+ * then falls with its stride, as what it is asked for does. One that came with less than its stride explains was away:
+ * it gets what it missed at once. */
+static bool wanted(const struct pl_syncer *s, uint32_t m, uint32_t f)
+{
+    const struct fragment *fr = &s->fragments[f];
+    const struct cell *c = cell_of(s, m, f);
+    uint32_t stride = s->learners[m].stride;
+    if (stride == 1 || s->phase == PL_PHASE_DONE)
+        return true;
+    if (!c->met && (c->acked == PL_NONE64 || fr->version - c->acked > stride))
+        return true;
+    if (s->phase == PL_PHASE_CLOSING)
+        return fr->closing || fr->closed;
+    return pl_sync_takes_next(s, m, f);
 }
 
 void pl_sync_deliver(struct pl_syncer *s, uint32_t m, uint32_t f, uint64_t mask, struct pl_sync_fxs *out)
@@ -107,7 +125,7 @@ void pl_sync_deliver(struct pl_syncer *s, uint32_t m, uint32_t f, uint64_t mask,
     const struct fragment *fr = &s->fragments[f];
     if (l->state != LEARNER_LIVE || l->bulk == PL_NONE32)
         return;
-    if (c->sending != PL_NONE64 || (c->acked == fr->version && !c->full))
+    if (c->sending != PL_NONE64 || (c->acked == fr->version && !c->full) || !wanted(s, m, f))
         return;
     if (l->sending >= window(s, m)) {
         l->backlog = true;
@@ -118,7 +136,8 @@ void pl_sync_deliver(struct pl_syncer *s, uint32_t m, uint32_t f, uint64_t mask,
     fx->u.deliver.mask = mask;
     make_header(fr, c, &fx->u.deliver.header);
     c->sending = fr->version;
-    l->sending++;
+    c->sent_bytes = fx->u.deliver.header.bytes;
+    pl_sync_line_sent(s, m);
     l->deliver_next = f + 1;
     TRACE(out, DELIVER, fr->number, l->identity, fx->u.deliver.header.from_version, fr->version);
 }
@@ -138,7 +157,7 @@ void pl_sync_stop_sending(struct pl_syncer *s, uint32_t m)
 {
     for (uint32_t f = 0; f < s->fragment_count; f++)
         cell_of(s, m, f)->sending = PL_NONE64;
-    s->learners[m].sending = 0;
+    s->learners[m].sending = s->learners[m].draining = 0;
     s->learners[m].backlog = false;
 }
 
@@ -165,8 +184,7 @@ static void not_sending(struct pl_syncer *s, uint32_t m, struct cell *c)
     if (c->sending == PL_NONE64)
         return;
     c->sending = PL_NONE64;
-    pl_assert(s->learners[m].sending > 0);
-    s->learners[m].sending--;
+    pl_sync_line_done(s, m, c->sent_bytes);
 }
 
 static void send_more(struct pl_syncer *s, uint32_t m, uint32_t f, struct pl_sync_fxs *out)
@@ -195,6 +213,7 @@ void pl_sync_have(struct pl_syncer *s, uint32_t m, const struct pl_msg_got *g, s
     if (g->version == c->sending)
         c->full = c->reset = c->stranger = 0;
     c->acked = g->version;
+    c->met = 1;
     l->behind += c->acked != fr->version ? 1 : 0;
     not_sending(s, m, c);
     send_more(s, m, f, out);

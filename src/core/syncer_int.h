@@ -45,6 +45,7 @@ struct cell {
     uint64_t last_merged; /* round; 0 none. Durable. */
     uint64_t acked;       /* version it holds; PL_NONE64: not of our history, or not known */
     uint64_t sending;     /* version of the update on its way; PL_NONE64 none */
+    uint64_t sent_bytes;  /* ... and its size */
     uint64_t round;       /* round of the push below */
     uint64_t pulled_ns;
     uint64_t steps, tokens, bytes, digest, mask; /* from the PUSH header; mask of chunks here */
@@ -55,6 +56,7 @@ struct cell {
     uint8_t reset;                               /* what the learner holds is not of our history */
     uint8_t stranger; /* its identity may have been forgotten: nobody knows what of its work was merged */
     uint8_t hurried;  /* pulled late by our own fault: being late says nothing about its lead */
+    uint8_t met;      /* since JOIN it has had a version that was new then: it is no newcomer */
 };
 
 enum learner_state { LEARNER_FREE, LEARNER_AWAY, LEARNER_GREETED, LEARNER_LIVE };
@@ -73,7 +75,11 @@ struct learner {
     uint32_t units[PL_UNITS_HELD_MAX]; /* places in the table of open units, PL_NONE32 none */
     uint64_t due;                      /* tick of the next round it will be pulled for */
     uint32_t stride, good_rounds, good_needed;
-    uint64_t stride_ns;    /* since when the stride is what it is */
+    uint64_t stride_ns;    /* since when the stride is what it is, and the line free of what came before */
+    uint32_t draining;     /* updates still on their way from before the last change of the stride */
+    uint64_t line_ns;      /* sending: since when the line is at work on the update it carries now */
+    uint64_t line_busy_ns; /* that it was at work since stride_ns, less a step for each update */
+    uint64_t line_bytes;   /* and what it carried in that time */
     bool probing;          /* it was halved, and that has not yet proved too much */
     uint32_t pulls_out;    /* cells PULLED, RECEIVING or VERIFYING */
     uint32_t sending;      /* updates on their way */
@@ -104,6 +110,7 @@ struct ring_entry {
 
 struct fragment {
     uint32_t number; /* in the manifest */
+    uint32_t offset; /* it is due at the ticks that leave this when divided by the period */
     uint64_t full_bytes, push_bytes_max;
     uint64_t version, digest;
     enum round_state state;
@@ -255,12 +262,19 @@ void pl_sync_doubt(struct pl_syncer *s, uint64_t identity, bool doubted);
 uint64_t pl_sync_clock(const struct pl_syncer *s);
 void pl_sync_update_interval(struct pl_syncer *s);
 void pl_sync_schedule(struct pl_syncer *s, uint32_t m, uint64_t after_tick);
+/* An update was sent, has arrived or is given up: how busy the line is decides about strides. */
+void pl_sync_line_sent(struct pl_syncer *s, uint32_t m);
+void pl_sync_line_done(struct pl_syncer *s, uint32_t m, uint64_t bytes);
+/* What its round builds on is not even on its way: the line carries less than it is given. */
+void pl_sync_line_full(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out);
+/* Does this learner take part in the fragment's next round? */
+bool pl_sync_takes_next(const struct pl_syncer *s, uint32_t m, uint32_t f);
 bool pl_sync_pull_ready(const struct pl_syncer *s);
 void pl_sync_pull_next(struct pl_syncer *s, struct pl_sync_fxs *out);
 uint64_t pl_sync_pull_due_ns(const struct pl_syncer *s);
 uint64_t pl_sync_lead(const struct pl_syncer *s, uint32_t m);
 uint32_t pl_sync_overlap_eff(const struct pl_syncer *s, uint32_t m);
-void pl_sync_lead_hit(struct pl_syncer *s, uint32_t m, uint64_t took_ns, struct pl_sync_fxs *out);
+void pl_sync_lead_hit(struct pl_syncer *s, uint32_t m, uint32_t f, uint64_t took_ns, struct pl_sync_fxs *out);
 void pl_sync_lead_miss(struct pl_syncer *s, uint32_t m, uint64_t pulled_ns, struct pl_sync_fxs *out);
 uint64_t pl_sync_kth(struct pl_syncer *s, uint32_t k,
                      uint64_t (*value)(const struct pl_syncer *, uint32_t m));

@@ -273,7 +273,7 @@ void pl_sync_verified(struct pl_syncer *s, const struct pl_sync_event *ev, struc
         return;
     }
     if (c->counted)
-        pl_sync_lead_hit(s, m, s->now - c->pulled_ns, out);
+        pl_sync_lead_hit(s, m, f, s->now - c->pulled_ns, out);
     pl_sync_move_push(s, m, f, PUSH_HELD);
     s->fragments[f].held++;
     TRACE(out, HELD, ev->u.verified.fragment, c->round, l->identity, c->steps);

@@ -104,8 +104,11 @@ bool pl_sync_pull(struct pl_syncer *s, uint32_t m, uint32_t f, uint64_t tick, st
         fr->deferred_tick = tick;
         return false;
     }
-    if (c->acked != fr->version && c->sending != fr->version)
+    if (c->acked != fr->version && c->sending != fr->version) {
+        if (c->met)
+            pl_sync_line_full(s, m, out);
         return false; /* still catching up */
+    }
     if (fr->state == ROUND_IDLE || fr->round_tick != tick)
         begin_round(s, f, tick, out);
     if (c->push == PUSH_NONE)

@@ -1,10 +1,11 @@
 /* sim/check_staleness.c - a merge builds on the newest version, and so does everything in it.
  *
  * Every contribution names the version it was made from; that must be the published one the merge builds on. And a
- * learner that comes back with an anchor more than staleness_max versions old, none of whose work was merged
- * meanwhile, discards that work. Nobody else does: in mode rebase a process never loses work, unless it began from a
- * checkpoint or another process of the same learner was merged beside it.
+ * learner that comes back with an anchor more than staleness_max versions old, after the shard's clock went on by as
+ * many cycles without it, discards the work since its last merge. Nobody else does: in mode rebase a process never
+ * loses work, unless it began from a checkpoint or another process of the same learner was merged beside it.
  */
+#include "base/num.h"
 #include "sim/check_int.h"
 
 /* What a learner process said in JOIN. */
@@ -13,12 +14,14 @@ struct said {
     uint64_t version;
     uint32_t taken; /* values since; the first may be one that was on its way before */
     bool present;   /* a PULL was answered since: it builds on the newest version */
+    bool long_away; /* the shard's clock went on by staleness_max cycles since it last heard of the learner */
 };
 
 struct check_staleness {
     struct said *said; /* [honest][fragment_count] */
     uint64_t *process; /* [honest][fragment_count] that took a value last */
     uint64_t *merged;  /* [honest][fragment_count] process whose push was merged last */
+    uint64_t *heard;   /* [honest][shard_count] the shard's clock when it last heard of the learner */
 };
 
 static bool init(struct pl_checks *c)
@@ -31,7 +34,16 @@ static bool init(struct pl_checks *c)
         s->process = pl_check_zero(c, cells, sizeof(*s->process));
     if (s != NULL)
         s->merged = pl_check_zero(c, cells, sizeof(*s->merged));
+    if (s != NULL)
+        s->heard = pl_check_zero(c, (size_t)c->setup.identity_count * c->shard_count, sizeof(*s->heard));
     return c->status == PELAGO_OK;
+}
+
+static void sync_event(struct pl_checks *c, uint32_t shard, const struct pl_sync_event *ev)
+{
+    uint32_t person = ev->kind == PL_SYNC_EV_MSG ? pl_check_sender(c, shard) : PL_NONE32;
+    if (pl_check_honest(c, person) && c->shards[shard].control[person] != PL_NONE32)
+        c->staleness->heard[(size_t)person * c->shard_count + shard] = c->shards[shard].tick;
 }
 
 static void sync_effect(struct pl_checks *c, uint32_t shard, uint64_t now, const struct pl_sync_effect *fx)
@@ -68,12 +80,15 @@ static void on_join(struct pl_checks *c, uint32_t person, uint64_t process, uint
                     const struct pl_msg_join *join)
 {
     uint32_t i = 0;
+    uint64_t away =
+        pl_sub_sat(c->shards[shard].tick, c->staleness->heard[(size_t)person * c->shard_count + shard]);
+    bool long_away = away >= (uint64_t)c->setup.manifest->staleness_max * c->period;
     for (uint32_t p = 0; p < c->fragment_count && i < join->have.count; p++) {
         if (c->fragments[p].shard != shard)
             continue;
         struct pl_item_have have = pl_item_have_at(&join->have, i++);
         c->staleness->said[(size_t)person * c->fragment_count + p] =
-            (struct said){process, have.version, 0, false};
+            (struct said){process, have.version, 0, false, long_away};
     }
 }
 
@@ -89,7 +104,7 @@ static void on_apply(struct pl_checks *c, uint32_t person, uint64_t process, uin
     bool behind = s->process == process && !s->present && to > s->version && to - s->version > bound;
     uint32_t taken = s->taken++;
     c->staleness->process[cell] = process;
-    if (fx->u.update.outcome == PL_OUTCOME_KEPT && behind && taken == 0)
+    if (fx->u.update.outcome == PL_OUTCOME_KEPT && behind && s->long_away && taken == 0)
         pl_check_fail(
             c, "staleness", now,
             "learner %lu came back with fragment %u at version %lu, takes %lu and keeps its work; at most "
@@ -127,6 +142,7 @@ static void learn_effect(struct pl_checks *c, uint32_t person, uint64_t process,
 const struct pl_checker pl_check_staleness = {
     .name = "staleness",
     .init = init,
+    .sync_event = sync_event,
     .sync_effect = sync_effect,
     .learn_effect = learn_effect,
 };

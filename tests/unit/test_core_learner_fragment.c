@@ -256,6 +256,21 @@ static void a_stale_return_discards(void **state)
         assert_int_equal(fx->u.update.outcome, behind > 2 ? PL_OUTCOME_DISCARD : PL_OUTCOME_KEPT);
         lrig_applied(r, 0, 1 + behind);
     }
+    /* Many versions behind, but away for less than two cycles of eight ticks: it was not sent them while it was here. */
+    for (uint64_t away = 15; away <= 16; away++) {
+        again(r);
+        lrig_msg(r, 0, PL_LINK_CONTROL, (struct pl_msg){.type = PL_MSG_CLOCK, .u.clock.tick = 100});
+        train(r, 2);
+        reconnect(r, 0);
+        lrig_opened(r, 0, PL_LINK_BULK);
+        lrig_msg(r, 0, PL_LINK_BULK, (struct pl_msg){.type = PL_MSG_ATTACHED});
+        for (uint64_t later = 0; later < 100; later += 50) /* the first one tells how long it was away */
+            lrig_msg(r, 0, PL_LINK_CONTROL,
+                     (struct pl_msg){.type = PL_MSG_CLOCK, .u.clock.tick = 100 + away + later});
+        const struct pl_learn_effect *fx = lrig_decide(r, lrig_update(0, PL_NONE64, 9, 0));
+        assert_int_equal(fx->u.update.outcome, away > 15 ? PL_OUTCOME_DISCARD : PL_OUTCOME_KEPT);
+        lrig_applied(r, 0, 9);
+    }
     again(r); /* a learner that was there all the time is only slow */
     lrig_pull(r, 0, 50, 0);
     train(r, 2);

@@ -380,6 +380,86 @@ static void test_strides(void **state)
     assert_int_equal(view_of(1).stride, 1);
 }
 
+/* Peer 2's line: the update it carries now, and how much of it has passed. Bytes a 10 ms, both ways alike. */
+static struct {
+    uint32_t fragment; /* PL_NONE32: none */
+    uint64_t passed, bytes;
+} thin = {.fragment = PL_NONE32};
+
+/* In the order they come due, which is nearly the order they were sent in. */
+static void run_thin_line(void)
+{
+    const struct rig_peer *p = &rig.peers[2];
+    for (uint32_t i = 0; i < rig.o.fragments && thin.fragment == PL_NONE32; i++) {
+        uint32_t f = (uint32_t)((tick_now() + 1 + i) % rig.o.fragments);
+        if (!p->update[f].open)
+            continue;
+        thin.fragment = f;
+        thin.passed = 0;
+    }
+    if (thin.fragment == PL_NONE32)
+        return;
+    thin.passed += thin.bytes;
+    if (thin.passed < p->update[thin.fragment].header.bytes)
+        return;
+    rig_have(&rig, 2, thin.fragment);
+    thin.fragment = PL_NONE32;
+}
+
+static void run_thin(uint64_t ns)
+{
+    uint64_t end = rig.now_ns + ns;
+    while (rig.now_ns < end) {
+        rig_forget(&rig);
+        if (rig.now_ns % PL_SEC < 10 * PL_MS)
+            rig_snapshot(&rig); /* a long run: its log and journal are not kept */
+        for (uint32_t i = 0; i < 3; i++) {
+            if ((rig.now_ns / (10 * PL_MS)) % 10 == i)
+                rig_report(&rig, i, 1);
+            if (i < 2) {
+                rig_obey(&rig, i);
+                continue;
+            }
+            run_thin_line();
+            for (uint32_t f = 0; f < rig.o.fragments; f++) {
+                const struct rig_pull *pull = &rig.peers[i].pull[f];
+                if (pull->open && pull->base == rig.peers[i].have[f] &&
+                    rig.now_ns >= pull->at_ns + 50 * PL_MS)
+                    rig_push(&rig, i, f);
+            }
+        }
+        rig_advance(&rig, 10 * PL_MS);
+    }
+}
+
+/* A line that carries half of all updates, beside fast ones: its learner is sent less and merged, all its fragments in
+ * turn; when the line is better it gets everything again. */
+static void test_a_thin_line_is_sent_less(void **state)
+{
+    (void)state;
+    struct rig_options o = options(1, 4);
+    o.period = o.fragments = 16;
+    rig_init(&rig, &o);
+    rig_up_many(&rig, 3);
+    thin.fragment = PL_NONE32;
+    thin.bytes = 5; /* an update of 100 bytes every 100 ms is twice that; a whole value has 400 */
+    run_thin(60 * PL_SEC);
+    uint64_t before = view_of(2).rounds_merged, versions[16], cycles = 128;
+    for (uint32_t f = 0; f < 16; f++)
+        versions[f] = cell_of(rig.s, 2, f)->last_merged;
+    run_thin(cycles * 1600 * PL_MS);
+    assert_in_range(view_of(2).stride, 4, 32); /* now and then a smaller one is tried */
+    assert_true(view_of(2).rounds_merged - before >=
+                cycles); /* one of its fragments in every cycle, at least */
+    for (uint32_t f = 0; f < 16; f++)
+        assert_true(cell_of(rig.s, 2, f)->last_merged > versions[f]);
+    assert_int_equal(view_of(0).stride, 1);
+    assert_true(view_of(0).rounds_merged >= cycles * 16);
+    thin.bytes = 1000;
+    run_thin(300 * PL_SEC);
+    assert_int_equal(view_of(2).stride, 1);
+}
+
 /* Alone, with a link that needs longer than a period, a learner is merged all the same: its own next pull does not cut off
  * the push before for ever. */
 static void test_a_slow_link_alone_gets_through(void **state)
@@ -487,6 +567,7 @@ int main(void)
         rig_unit_test(test_kth_smallest),
         rig_unit_test(test_a_slow_link_is_asked_earlier),
         rig_unit_test(test_strides),
+        rig_unit_test(test_a_thin_line_is_sent_less),
         rig_unit_test(test_a_slow_link_alone_gets_through),
         rig_unit_test(test_a_period_of_one),
         rig_unit_test(test_more_work_than_fits_into_a_step),

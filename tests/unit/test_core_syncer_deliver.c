@@ -189,6 +189,50 @@ static void test_a_few_at_a_time_and_the_newest(void **state)
     assert_int_equal(rig.s->learners[2].behind, 0);
 }
 
+/* With a stride of four: every fourth version, the one its own round builds on, and nothing between. One that was away for
+ * longer than that explains gets the newest at once. */
+static void test_a_stride_holds_versions_back(void **state)
+{
+    (void)state;
+    start(3);
+    uint32_t got = 0;
+    for (uint64_t v = 1; v <= 16; v++) {
+        rig.s->learners[2].stride = 4; /* it does well: the syncer would halve it */
+        assert_true(rig_run_to(&rig, F, v));
+        rig_have(&rig, 2, F);
+        got += rig.peers[2].have[F] == v ? 1 : 0;
+        assert_true(v - rig.peers[2].have[F] <= 4);
+        assert_int_equal(rig.peers[0].update[F].header.to_version, v);
+    }
+    assert_in_range(got, 4, 5); /* one pull was older than the stride */
+    assert_in_range(rig.s->learners[2].rounds_merged, 4, 5);
+
+    rig_down(&rig, 2);
+    assert_true(rig_run_to(&rig, F, 25));
+    rig.s->learners[2].stride = 8;
+    rig_up(&rig, 2);
+    assert_int_equal(update_of(2)->to_version, 25);
+}
+
+/* A closing round is for everybody: who was not sent the version it builds on gets it then. */
+static void test_a_stride_does_not_outlast_the_run(void **state)
+{
+    (void)state;
+    start(3);
+    assert_true(rig_run_to(&rig, F, 1));
+    rig_have(&rig, 2, F);
+    for (uint64_t v = 2; v <= 6; v++) {
+        rig.s->learners[2].stride = 64;
+        assert_true(rig_run_to(&rig, F, v));
+    }
+    assert_true(rig.peers[2].have[F] < 6);
+    rig_step(&rig, &(struct pl_sync_event){.kind = PL_SYNC_EV_FINISH, .now_ns = rig.now_ns});
+    for (int i = 0; i < 200 && !rig.finished; i++)
+        rig_tick(&rig, true);
+    assert_true(rig.finished);
+    assert_int_equal(rig.peers[2].have[F], pl_syncer_version(rig.s, F, NULL));
+}
+
 /* HAVE of an older version than the one on its way (applied around a reconnect): what it lacks is sent again. */
 static void test_have_of_an_older_version(void **state)
 {
@@ -365,6 +409,8 @@ int main(void)
         rig_unit_test(test_a_wrong_history_is_reset),
         rig_unit_test(test_fetch),
         rig_unit_test(test_a_few_at_a_time_and_the_newest),
+        rig_unit_test(test_a_stride_holds_versions_back),
+        rig_unit_test(test_a_stride_does_not_outlast_the_run),
         rig_unit_test(test_have_of_an_older_version),
         rig_unit_test(test_updates_are_resumed),
         rig_unit_test(test_without_a_bulk_connection_nothing_is_sent),
