@@ -19,7 +19,7 @@ check() {
 
 mapfile -t c_files < <(find src tests -name '*.[ch]' | sort)
 mapfile -t shell_files < <(grep -rlE '^#!/bin/(ba)?sh' scripts tools experiments .ci | sort)
-mapfile -t python_files < <(find tools tests experiments -name '*.py' | sort)
+mapfile -t python_files < <(find tools tests experiments bench -name '*.py' | sort)
 tidy() {
     find src -name '*.c' -print0 | xargs -0 -P "$jobs" -n 4 clang-tidy -p build --quiet 2>/dev/null
 }
