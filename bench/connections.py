@@ -26,7 +26,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cluster import MISSED, emit  # noqa: E402
+from harness import MISSED, emit  # noqa: E402
 
 AGE_BAR_S = 2.0
 STARTING_MAX = 24  # learners on their way in at a time

@@ -38,7 +38,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cluster import MISSED, STEP_TOKENS, Cluster, emit, paced  # noqa: E402
+from harness import MISSED, STEP_TOKENS, Cluster, emit, paced  # noqa: E402
 
 KEPT_BYTES = 32 << 20  # what the allocator keeps of 256 handshakes at once; it does not grow with the number of connections
 BUSY_MAX = 0.7  # of all processors

@@ -25,7 +25,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cluster import MISSED, emit  # noqa: E402
+from harness import MISSED, emit  # noqa: E402
 
 WINDOW = 16
 TAP = r"""

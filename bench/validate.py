@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 
-import cluster
+import harness
 
 LEARNERS, PACE_MS, FROM_S = 8, 100, 10
 BAR = 0.03
@@ -46,7 +46,7 @@ SCENARIOS = {
 SPEEDS = {"stragglers": [1, 1, 1, 1, 1, 0.7, 0.5, 0.4]}
 
 # The shape of the real cluster below; a fragment has as many bytes on the line as one of 1m in int4.
-SIM = [f"set learners {LEARNERS}", f"set step {PACE_MS}ms", f"set step-tokens {cluster.STEP_TOKENS}", "set fragments 24", "set period 24",
+SIM = [f"set learners {LEARNERS}", f"set step {PACE_MS}ms", f"set step-tokens {harness.STEP_TOKENS}", "set fragments 24", "set period 24",
        "set overlap 2", "set quorum 1", "set spread 0", "set latency 100us", "set bandwidth 1000000000", "set dimensions 500000",
        "set local-data 0", "set checkpoint 60s", "set merge 1ms", "set sync 2ms"]
 
@@ -89,8 +89,8 @@ def real(args, name):
     """Tokens trained and merged between FROM_S and the plan's end, and how long that was."""
     plan = os.path.join(args.work, f"{name}.plan")
     write_plan(plan, name, args.until_s)
-    c = cluster.Cluster(args, name, "--proxy", "--checkpoint-every", "60s", *(["--stub-step", f"{PACE_MS}ms"] if args.stub else []),
-                        *cluster.paced(LEARNERS), "--pace", ",".join(f"{round(PACE_MS / x)}ms" for x in speeds_of(name)))
+    c = harness.Cluster(args, name, "--proxy", "--checkpoint-every", "60s", *(["--stub-step", f"{PACE_MS}ms"] if args.stub else []),
+                        *harness.paced(LEARNERS), "--pace", ",".join(f"{round(PACE_MS / x)}ms" for x in speeds_of(name)))
     try:
         c.wait_all(LEARNERS)
         chaos = subprocess.Popen([args.pelago, "chaos", c.folder, "--plan", plan], stdout=subprocess.DEVNULL,
@@ -111,11 +111,11 @@ def real(args, name):
 def compare(args, name):
     trained, merged, seconds = real(args, name)
     early, late = simulated(args, name, FROM_S), simulated(args, name, args.until_s)
-    rate = LEARNERS * cluster.STEP_TOKENS * 1000 / PACE_MS
+    rate = LEARNERS * harness.STEP_TOKENS * 1000 / PACE_MS
     sim_full, full = rate * (args.until_s - FROM_S), rate * seconds
     figures = {"utilisation": (trained / full, (late[0] - early[0]) / sim_full), "goodput": (merged / full, (late[1] - early[1]) / sim_full)}
     apart = max(abs(a - b) for a, b in figures.values())
-    cluster.emit(name, round(apart, 4), args.bar, apart <= args.bar,
+    harness.emit(name, round(apart, 4), args.bar, apart <= args.bar,
                  **{key: {"real": round(a, 4), "simulated": round(b, 4)} for key, (a, b) in figures.items()}, seconds=round(seconds, 1))
 
 
@@ -139,7 +139,7 @@ def main():
             print("kept:", args.work, file=sys.stderr)
         else:
             shutil.rmtree(args.work, ignore_errors=True)
-    sys.exit(1 if cluster.MISSED else 0)
+    sys.exit(1 if harness.MISSED else 0)
 
 
 if __name__ == "__main__":

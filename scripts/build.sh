@@ -1,9 +1,10 @@
 #!/bin/sh
-# scripts/build.sh [release|clang|asan|hooks|cov|fuzz] - configure where needed, then compile.
+# scripts/build.sh [release|clang|asan|hooks|cov] - configure where needed, then compile.
 #
 # Each kind has its own folder. A folder is configured anew when a source file has come or gone or the options
 # differ, so adding a file needs no edit of any meson.build. WERROR=true makes warnings errors, as CI does. TARGETS names
-# what is wanted, where that is not everything. What is not measured is optimized little.
+# what is wanted, where that is not everything. What is not measured is optimized little. The one build with sanitizers is
+# clang's and has the fuzz targets too: it serves as the second compiler, for the tests and for fuzzing.
 set -eu
 cd "$(dirname "$0")/.."
 kind=${1:-release}
@@ -12,10 +13,9 @@ set -- -Dwerror="${WERROR:-false}"
 case $kind in
 release) folder=build ;;
 clang) set -- "$@" -Doptimization=1 && export CC=clang ;;
-asan) set -- "$@" -Db_sanitize=address,undefined -Db_lundef=false ;;
+asan) set -- "$@" -Doptimization=1 -Db_sanitize=address,undefined -Db_lundef=false -Dfuzz=true && export CC=clang ;;
 hooks) set -- "$@" -Dtest_hooks=true ;;
 cov) set -- "$@" -Dcoverage=true -Doptimization=0 ;;
-fuzz) set -- "$@" -Doptimization=1 -Dfuzz=true -Db_lundef=false && export CC=clang ;;
 *)
     echo "scripts/build.sh: no such kind of build: $kind" >&2
     exit 2

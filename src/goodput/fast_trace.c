@@ -108,7 +108,9 @@ enum pelago_status pl_fast_trace_spread(struct pl_fast *f, struct pl_fast_learne
                 filled += spread_copy(f, l, first_slice, &c, l->trace + filled);
             }
         }
-        if (pass == 0 && count > 0 && (l->trace = pl_fast_zero(f, count, sizeof *l->trace)) == NULL)
+        if (count == 0)
+            break; /* nothing happens to its slices */
+        if (pass == 0 && (l->trace = pl_fast_zero(f, count, sizeof *l->trace)) == NULL)
             return PELAGO_NOMEM;
     }
     pl_assert(filled == count);

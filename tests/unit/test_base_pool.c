@@ -18,14 +18,6 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#if defined __has_feature
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-#define SANITIZED
-#endif
-#elif defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-#define SANITIZED
-#endif
-
 enum { TASKS_MAX = 1000 };
 
 struct tally {
@@ -219,7 +211,7 @@ static void running_out_is_no_disaster(void **state)
     (void)state;
     struct pl_alloc none = {no_memory, NULL}, alloc = pl_alloc_system();
     assert_null(pl_pool_new(&none, 2));
-#ifndef SANITIZED
+#ifndef TEST_SANITIZED
     struct rlimit before, tight;
     assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
     tight = before;

@@ -1,0 +1,192 @@
+"""Rows of bench/cluster.py in which processes die or stand still: kills, crowd, storm, syncer-kills."""
+import os
+import random
+import signal
+import time
+
+from harness import STEP_TOKENS, Cluster, emit, judge_trainers, paced
+
+
+def kill_learner(c, rng, numbers=None):
+    alive = c.learners()
+    choices = [n for n in alive if numbers is None or n in numbers]
+    if not choices:
+        return None
+    n = rng.choice(sorted(choices))
+    try:
+        os.kill(alive[n], signal.SIGKILL)
+    except ProcessLookupError:
+        return None
+    c.lives[(n, alive[n])][1] = time.monotonic()
+    return n
+
+
+def standing(c, learner):
+    """What the syncer knows of a learner: its process and how often it was merged."""
+    identity = c.identity(learner)
+    s = c.status() or {"learners": []}
+    one = next((x for x in s["learners"] if x["identity"] == identity), None)
+    return (one["incarnation"], one["rounds_merged"]) if one else None
+
+
+def wait_contribution(c, learner, before, killed_at, seconds):
+    """Seconds from the kill until a push of the new process was merged; inf when it took too long."""
+    while time.monotonic() < killed_at + seconds:
+        c.check()
+        c.learners()
+        now = standing(c, learner)
+        if now and before and now[0] != before[0] and now[1] != before[1]:
+            return time.monotonic() - killed_at
+        time.sleep(0.05)
+    return float("inf")
+
+
+def run_kills(args, row, learners, every_s, seconds, bar, pace_ms=100):
+    rng = random.Random(args.seed)
+    c = Cluster(args, row, *paced(learners, pace_ms))
+    try:
+        c.wait_all(learners)
+        time.sleep(8)  # several periods: from here on as much is merged as is trained
+        c.learners()
+        s0, t0 = c.status(), time.monotonic()
+        kills, rejoins, due = 0, [], t0 + every_s
+        while time.monotonic() < t0 + seconds:
+            c.check()
+            c.learners()
+            if time.monotonic() >= due:
+                due += every_s
+                n = rng.choice(sorted(c.learners()))
+                before = standing(c, n)
+                if kill_learner(c, rng, [n]) is not None:
+                    kills += 1
+                    rejoins.append(wait_contribution(c, n, before, time.monotonic(), every_s * 0.9))
+            time.sleep(0.05)
+        c.learners()
+        s1, t1 = c.status(), time.monotonic()
+        judge_kills(row, c, (s0, t0), (s1, t1), kills, bar, pace_ms, args)
+        judge_rejoins(row, rejoins, pace_ms)
+        judge_trainers(args, "never-waits", c, True)
+        emit("no-hostage", s1["merged_alive"], 0.95, s1["merged_alive"] >= 0.95)
+    finally:
+        c.stop()
+
+
+def judge_kills(row, c, before, after, kills, bar, pace_ms, args):
+    (s0, t0), (s1, t1) = before, after
+    step_s = pace_ms / 1000
+    alive = c.alive_seconds(t0, t1)
+    merged = s1["merged_tokens"] - s0["merged_tokens"]
+    share = merged / (STEP_TOKENS / step_s * alive)
+    period = 24
+    limit = 1 - kills * (period / 2 + 2) * step_s / alive
+    trained = (s1["tokens"] - s0["tokens"]) / (STEP_TOKENS / step_s * alive)
+    if args.short:  # a machine that is busy with other things trains less; that is not what seconds can show
+        share /= trained
+    emit(row, round(share, 4), bar, share >= bar, limit=round(limit, 4), trained=round(trained, 4), kills=kills, seconds=round(t1 - t0),
+         seed=args.seed, alive_seconds=round(alive))
+
+
+def judge_rejoins(row, rejoins, pace_ms):
+    if not rejoins:
+        return
+    bar = 2 + 2 * pace_ms / 1000 + 0.1  # the model goes over loopback in less than a tenth of a second
+    rejoins.sort()
+    emit("rejoin", round(rejoins[-1], 2), round(bar, 2), rejoins[-1] <= bar, of=row, count=len(rejoins),
+         median=round(rejoins[len(rejoins) // 2], 2))
+
+
+def row_kills(args):
+    # The short form compares with what was trained, and kills twice as often.
+    run_kills(args, "kills", 8, 7 if args.short else 15, 36 if args.short else 1800, 0.9 if args.short else 0.97)
+
+
+def row_crowd(args):
+    run_kills(args, "crowd", 32, 29, 60 if args.short else 1800, 0.977, pace_ms=400)
+
+
+def row_storm(args):
+    """Loss at equal merged tokens, with and without faults."""
+    faults = 30 if args.short else 2000
+    losses = []
+    for faulty in (False, True):
+        rng = random.Random(args.seed)
+        tokens = int(8 * STEP_TOKENS * 10 * (faults + 20) * 0.9)
+        c = Cluster(args, "storm" if faulty else "storm-control", *paced(8, tokens=tokens))
+        try:
+            c.wait_all(8)
+            done = 0
+            while c.process.poll() is None:
+                if faulty and done < faults:
+                    time.sleep(rng.expovariate(1))
+                    done += fault(c, rng)
+                else:
+                    time.sleep(0.5)
+            report = c.finish(600)
+            losses.append(report["result"]["loss"])
+        finally:
+            c.stop()
+    off = losses[1] / losses[0] - 1
+    emit("storm", round(100 * off, 2), "at most 0.5% above", off <= 0.005, faults=faults, loss=losses[1],
+         loss_without=losses[0], seed=args.seed)
+
+
+def fault(c, rng):
+    """A kill, or a stop of up to three seconds."""
+    alive = c.learners()
+    if not alive:
+        return 0
+    if rng.random() < 0.7:
+        return 1 if kill_learner(c, rng) else 0
+    n = rng.choice(sorted(alive))
+    try:
+        os.kill(alive[n], signal.SIGSTOP)
+        time.sleep(min(3, rng.expovariate(1)))
+        os.kill(alive[n], signal.SIGCONT)
+    except ProcessLookupError:
+        return 0
+    return 1
+
+
+def row_syncer_kills(args):
+    kills = 25 if args.short else 1000
+    rng = random.Random(args.seed)
+    c = Cluster(args, "syncer-kills", *paced(4, 50))
+    lost = []
+    try:
+        s = c.wait_all(4)
+        known = {f["fragment"]: (f["version"], f["digest"]) for f in s["fragments"]}
+        for i in range(kills):
+            time.sleep(rng.uniform(0.2, 2.0 if not args.short else 1.0))
+            s = c.status()
+            if s:
+                check_versions(known, s, lost)
+            pid = c.syncer()
+            os.kill(pid, signal.SIGKILL)
+            s = wait_syncer(c, pid)
+            check_versions(known, s, lost)
+        c.wait_all(4)
+        emit("syncer-kills", kills, f"{kills} kills, nothing announced lost", not lost, lost=lost[:5], seed=args.seed)
+        judge_trainers(args, "never-waits", c, True)
+    finally:
+        c.stop()
+
+
+def wait_syncer(c, old_pid, seconds=30):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        c.check()
+        if c.syncer() not in (old_pid, None):
+            s = c.status()
+            if s:
+                return s
+        time.sleep(0.02)
+    raise SystemExit("the syncer did not come back")
+
+
+def check_versions(known, status, lost):
+    """Versions only grow, and a version has one digest for ever."""
+    for f in status["fragments"]:
+        version, digest = known[f["fragment"]]
+        if f["version"] < version or (f["version"] == version and f["digest"] != digest):
+            lost.append({"fragment": f["fragment"], "was": [version, digest], "is": [f["version"], f["digest"]]})
+        known[f["fragment"]] = (f["version"], f["digest"])
