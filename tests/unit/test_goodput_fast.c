@@ -244,6 +244,31 @@ static void test_nonsense(void **state)
     REFUSED(straggler_factor, 0, "straggler-factor");
     REFUSED(failures, PL_GOODPUT_TRACE, "trace");
     REFUSED(algorithm, PL_GOODPUT_ALGORITHMS, "algorithm");
+    REFUSED(days, 1e-300, "days");
+    REFUSED(link_bits_s, 1e-300, "link-rate is 0 bit/s, expected 0 (no limit) or at least 694444445:");
+}
+
+/* What would take hours or fill the memory. */
+static void test_too_much(void **state)
+{
+    (void)state;
+    const struct pl_goodput_event often[] = {{1e-300, 0, false}};
+    struct pl_goodput_options o;
+    REFUSED(mtbi_s, 1, "days asks for more than 500000000 events, expected at most 104 seconds");
+    REFUSED(stragglers_per_day, 1e5 * (o_.days = 36500) / 36500, "days");
+    REFUSED(outages_per_day, 1e5 * (o_.days = 36500) / 36500, "days");
+    REFUSED(domain_loss_per_day, 1e4, "days");
+    REFUSED(chips, 1000000000 * (o_.slice_chips = 1), "slice is 1, expected at least 34");
+    pl_goodput_defaults(&o);
+    o.algorithm = PL_GOODPUT_DILOCO;
+    o.step_s = 1e-3;
+    o.period_steps = 2;
+    expect_refused(&o, "days");
+    pl_goodput_defaults(&o);
+    o.failures = PL_GOODPUT_TRACE;
+    o.trace = often;
+    o.trace_count = o.trace_nodes = 1;
+    expect_refused(&o, "days");
 }
 
 static void test_nonsense_in_lists(void **state)
@@ -349,12 +374,13 @@ static void test_intervals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_books_balance),     cmocka_unit_test(test_seeds_differ),
-        cmocka_unit_test(test_largest),           cmocka_unit_test(test_cost_follows_failures),
-        cmocka_unit_test(test_weibull_rate),      cmocka_unit_test(test_trace),
-        cmocka_unit_test(test_trace_rigid),       cmocka_unit_test(test_nonsense),
-        cmocka_unit_test(test_nonsense_in_lists), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_out_of_memory),     cmocka_unit_test(test_intervals),
+        cmocka_unit_test(test_books_balance), cmocka_unit_test(test_seeds_differ),
+        cmocka_unit_test(test_largest),       cmocka_unit_test(test_cost_follows_failures),
+        cmocka_unit_test(test_weibull_rate),  cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_trace_rigid),   cmocka_unit_test(test_nonsense),
+        cmocka_unit_test(test_too_much),      cmocka_unit_test(test_nonsense_in_lists),
+        cmocka_unit_test(test_names),         cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_intervals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

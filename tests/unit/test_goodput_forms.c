@@ -249,6 +249,7 @@ static void test_rejoin(void **state)
     o.domain_slices = 1000;
     o.domain_loss_per_day = 86400.0 / 9000;
     o.domain_repair = (struct pl_goodput_time){PL_GOODPUT_FIXED, 600, 1, 1};
+    o.step_s = 2;
     o.link_bits_s = 8e9;
     o.model_bytes = 1e11; /* 100 s on the link */
     o.disk_bytes_s = 3e11;

@@ -115,6 +115,14 @@ static void test_refuses(void **state)
     assert_non_null(strstr(err.text, "algorithm is diloco, expected decoupled"));
     pl_goodput_defaults(&o);
     assert_int_equal(pl_protocol_run(&o, 0, &alloc, &r, &err), PELAGO_INVALID);
+    assert_int_equal(pl_protocol_run(&o, UINT64_MAX, &alloc, &r, &err), PELAGO_INVALID);
+    assert_non_null(strstr(err.text, "rounds is 18446744073709551615, expected 1 to 10000000"));
+    assert_int_equal(pl_protocol_run(&o, 5000000, &alloc, &r, &err), PELAGO_INVALID);
+    assert_non_null(strstr(err.text, "expected at most 1250000 with 8 learners"));
+    o.step_s = 1e6;
+    assert_int_equal(pl_protocol_run(&o, 10, &alloc, &r, &err), PELAGO_INVALID);
+    assert_non_null(strstr(err.text, "step is 1000000 seconds, expected at most 600"));
+    pl_goodput_defaults(&o);
     o.days = 0.01;
     assert_int_equal(pl_protocol_run(&o, 10000, &alloc, &r, &err), PELAGO_INVALID);
     assert_non_null(strstr(err.text, "days is too short"));
