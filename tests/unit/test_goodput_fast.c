@@ -44,7 +44,7 @@ static void draw_options(struct pl_prng *r, struct pl_goodput_options *o)
     o->speed_sd = pl_prng_below(r, 2) != 0 ? 0.01 : 0;
     o->stragglers_per_day = between(r, 0, 50);
     o->outages_per_day = pl_prng_below(r, 2) != 0 ? between(r, 0, 50) : 0;
-    o->link_bits_s = pl_prng_below(r, 2) != 0 ? 1e11 : 0;
+    o->link_bits_s = pl_prng_below(r, 2) != 0 ? 4e12 : 0; /* carries a fragment a period */
     o->step_s = between(r, 0.1, 10);
     o->period_steps = (uint32_t)pl_prng_range(r, 2, 50);
     o->quorum = (uint32_t)pl_prng_range(r, 1, o->learners);
