@@ -7,6 +7,7 @@
 #include "cmd/cmd.h"
 #include "cmd/options.h"
 #include "cmd/text.h"
+#include "cmd/whole_file.h"
 #include "data/bpe_train.h"
 #include "data/encode.h"
 #include "data/tokenizer_train.h"
@@ -15,7 +16,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define COUNT(array) ((uint32_t)(sizeof(array) / sizeof(array)[0]))
 
@@ -49,18 +49,12 @@ static struct pl_pool *new_pool(const char *command, const struct pl_alloc *allo
 
 /* ---- a file must not be written over what it is made from ---- */
 
-static bool is_same_file(const char *a, const char *b)
-{
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
 /* Whether `in`, a file, or a file of that name in the folder `in` is what will be written. */
 static bool is_overwritten(const char *out, const char *in, const char *name)
 {
     char path[4096];
     int len = snprintf(path, sizeof path, "%s%s%s", in, name[0] != '\0' ? "/" : "", name);
-    return len > 0 && (size_t)len < sizeof path && is_same_file(out, path);
+    return len > 0 && (size_t)len < sizeof path && pl_whole_same(out, path);
 }
 
 /* PL_EXIT_OK, or the exit code after saying what is wrong. tokenizer may be NULL. */

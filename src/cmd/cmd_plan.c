@@ -5,12 +5,12 @@
 #include "cmd/plan_args.h"
 #include "cmd/plan_print.h"
 #include "cmd/text.h"
+#include "cmd/whole_file.h"
 #include "plan/wan.h"
 
-#include <errno.h>
 #include <string.h>
 
-enum { WAN_BYTES_MAX = 16 << 20 };
+enum { WAN_BYTES_MAX = 16 << 20, SEEDS_MAX = 1000 };
 
 struct job {
     struct pl_plan_args args;
@@ -82,18 +82,12 @@ static enum pelago_status make_plan(struct job *j, struct pl_error *err)
 
 static int write_config(const struct job *j)
 {
-    FILE *out = fopen(j->args.write, "we");
-    bool good = out != NULL;
-    if (good)
-        pl_plan_write(out, &j->args, &j->in, &j->plan);
-    good = good && ferror(out) == 0;
-    good = out != NULL && fclose(out) == 0 && good;
-    if (good)
-        return PL_EXIT_OK;
+    struct pl_whole_file out;
     struct pl_error err;
-    (void)pl_fail(&err, PELAGO_IO, "%s cannot be written: %s", pl_text_clip(j->args.write).at,
-                  strerror(errno));
-    return pl_failure(pl_plan_command, &err);
+    if (pl_whole_open(&out, j->args.write, &err) != PELAGO_OK)
+        return pl_failure(pl_plan_command, &err);
+    pl_plan_write(out.f, &j->args, &j->in, &j->plan);
+    return pl_whole_close(&out, &err) == PELAGO_OK ? PL_EXIT_OK : pl_failure(pl_plan_command, &err);
 }
 
 static int show_plan(struct job *j)
@@ -109,16 +103,20 @@ static int show_plan(struct job *j)
         return pl_plan_print_json(&j->in, &j->plan, j->syncer);
     pl_plan_print(&j->in, &j->plan, j->args.shape.layers, j->syncer);
     if (j->args.write != NULL)
-        printf("\n  written: %s (pelago syncer --config %s --dir run)\n", j->args.write, j->args.write);
+        printf("\n  written: %s; pelago syncer --config %s --dir run begins it, pelago run --config %s --out "
+               "run\n"
+               "  tries it on this machine\n",
+               j->args.write, j->args.write, j->args.write);
     return PL_EXIT_OK;
 }
 
 static int check_seeds(const struct pl_plan_args *a)
 {
-    uint64_t first, last;
-    if (!pl_text_range(a->seeds, &first, &last))
-        return pl_usage_error(pl_plan_command, "--seeds is '%s', expected a range such as 1..10",
-                              pl_text_clip(a->seeds).at);
+    uint64_t first = 1, last = 10;
+    if (a->seeds != NULL && (!pl_text_range(a->seeds, &first, &last) || last - first >= SEEDS_MAX))
+        return pl_usage_error(pl_plan_command,
+                              "--seeds is '%s', expected a range such as 1..10, of at most %u",
+                              pl_text_clip(a->seeds).at, (unsigned)SEEDS_MAX);
     return pl_plan_check_seeds(first, last, a->json);
 }
 

@@ -3,6 +3,7 @@
 #ifndef PL_CMD_CMD_SIM_GOODPUT_H
 #define PL_CMD_CMD_SIM_GOODPUT_H
 
+#include "cmd/whole_file.h"
 #include "goodput/seeds.h"
 
 #include <stdio.h>
@@ -41,11 +42,12 @@ struct pl_goodput_line {
     double x[16], y[16], half[16]; /* half: of the interval */
     double mark[16];               /* what is compared with, negative: nothing */
 };
-int pl_goodput_svg_lines(const char *path, const char *title, const struct pl_goodput_line *lines,
-                         uint32_t count);
-int pl_goodput_svg_run(const char *path, const struct pl_goodput_call *c, const struct pl_goodput_seeds *s);
+void pl_goodput_svg_lines(FILE *f, const char *title, const struct pl_goodput_line *lines, uint32_t count);
+void pl_goodput_svg_run(FILE *f, const struct pl_goodput_call *c, const struct pl_goodput_seeds *s);
 
-FILE *pl_goodput_create(const char *path); /* NULL after a sentence */
-int pl_goodput_close(FILE *f, const char *path);
+/* The exit code after a sentence. open: without a path nothing is opened. close: code is that of the work; what failed
+ * leaves no file. */
+int pl_goodput_open(struct pl_whole_file *w, const char *path);
+int pl_goodput_close(struct pl_whole_file *w, int code);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "cmd/cmd.h"
 #include "cmd/cmd_sim_goodput.h"
+#include "cmd/options.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -46,6 +47,9 @@ int pl_goodput_call_protocol(const struct pl_goodput_call *c)
 {
     struct pl_alloc alloc = pl_alloc_system();
     double worst = 0;
+    if (c->last - c->first >= PL_GOODPUT_SEEDS_MAX)
+        return pl_usage_error("sim", "--seeds is out of its range, expected 1 to %u of them",
+                              (unsigned)PL_GOODPUT_SEEDS_MAX);
     for (uint64_t seed = c->first; seed <= c->last && seed >= c->first; seed++) {
         struct pl_goodput_options o = c->o;
         struct pl_protocol_result r;

@@ -2,32 +2,31 @@
 #include "cmd/cmd.h"
 #include "cmd/cmd_sim_goodput.h"
 #include "cmd/options.h"
-#include "cmd/text.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <string.h>
 
 int pl_goodput_refused(enum pelago_status status, const struct pl_error *err)
 {
     return status == PELAGO_INVALID ? pl_refusal("sim", err) : pl_failure("sim", err);
 }
 
-FILE *pl_goodput_create(const char *path)
+int pl_goodput_open(struct pl_whole_file *w, const char *path)
 {
-    FILE *f = fopen(path, "we");
-    if (f == NULL)
-        (void)pl_usage_error("sim", "%s cannot be written: %s", pl_text_clip(path).at, strerror(errno));
-    return f;
+    struct pl_error err;
+    *w = (struct pl_whole_file){.f = NULL};
+    if (path == NULL || pl_whole_open(w, path, &err) == PELAGO_OK)
+        return PL_EXIT_OK;
+    return pl_failure("sim", &err);
 }
 
-int pl_goodput_close(FILE *f, const char *path)
+int pl_goodput_close(struct pl_whole_file *w, int code)
 {
-    bool good = ferror(f) == 0;
-    if (fclose(f) == 0 && good)
-        return PL_EXIT_OK;
-    (void)pl_usage_error("sim", "%s cannot be written", pl_text_clip(path).at);
-    return PL_EXIT_FAILED;
+    struct pl_error err;
+    if (code != PL_EXIT_OK)
+        pl_whole_abandon(w);
+    else if (pl_whole_close(w, &err) != PELAGO_OK)
+        code = pl_failure("sim", &err);
+    return code;
 }
 
 int pl_goodput_measure(const struct pl_goodput_call *c, const struct pl_goodput_options *o,
@@ -128,15 +127,24 @@ static void print_cohorts(const struct pl_goodput_result *r)
     printf("  mean %.1f\n", r->staleness_mean);
 }
 
+/* The interval is that of a mean: one seed has none. */
+static void print_share(const char *name, double share, double ci, uint32_t seeds)
+{
+    printf("%-18s %6.2f%%", name, 100 * share);
+    if (seeds > 1)
+        printf(" +- %.2f", 100 * ci);
+    printf("\n");
+}
+
 static void print_table(const struct pl_goodput_options *o, const struct pl_goodput_seeds *s)
 {
     const struct pl_goodput_result *r = &s->mean;
     printf("%" PRIu64 " chips, %u %s, %s, %g days, %u seed%s\n", o->chips, o->learners,
            o->learners == 1 ? "learner" : "learners", pl_goodput_algorithm_name(o->algorithm), r->days,
            s->count, s->count == 1 ? "" : "s");
-    printf(
-        "goodput            %6.2f%% +- %.2f\nuptime             %6.2f%% +- %.2f\nuseful tokens      %.4g\n",
-        100 * r->goodput, 100 * s->goodput_ci, 100 * r->uptime, 100 * s->uptime_ci, r->useful_tokens);
+    print_share("goodput", r->goodput, s->goodput_ci, s->count);
+    print_share("uptime", r->uptime, s->uptime_ci, s->count);
+    printf("useful tokens      %.4g\n", r->useful_tokens);
     const struct {
         const char *name;
         double share;
@@ -146,7 +154,7 @@ static void print_table(const struct pl_goodput_options *o, const struct pl_good
                 {"overwritten", r->lost_overwrite}, {"slow chips", r->lost_speed}};
     for (uint32_t i = 0; i < sizeof lost / sizeof lost[0]; i++)
         if (lost[i].share > 0)
-            printf("lost: %-12s %6.2f%%\n", lost[i].name, 100 * lost[i].share);
+            printf("lost: %-15s %6.2f%%\n", lost[i].name, 100 * lost[i].share);
     print_cohorts(r);
     printf("%" PRIu64 " failures, %" PRIu64 " stalls, %" PRIu64 " to grow back, %" PRIu64 " outages, %" PRIu64
            " rejoins; %" PRIu64 " events, %.1f MB\n",
@@ -156,20 +164,22 @@ static void print_table(const struct pl_goodput_options *o, const struct pl_good
 int pl_goodput_call_run(const struct pl_goodput_call *c)
 {
     struct pl_goodput_seeds s;
-    struct csv csv = {NULL, &c->o};
-    if (c->csv != NULL) {
-        csv.f = pl_goodput_create(c->csv);
-        if (csv.f == NULL)
-            return PL_EXIT_FAILED;
-        csv_head(csv.f);
-    }
-    int code = pl_goodput_measure(c, &c->o, csv_line, &csv, &s);
-    if (csv.f != NULL) {
-        int closed = pl_goodput_close(csv.f, c->csv);
-        code = code == PL_EXIT_OK ? closed : code;
-    }
+    struct pl_whole_file file, plot;
+    int code = pl_goodput_open(&file, c->csv);
     if (code != PL_EXIT_OK)
         return code;
-    (c->json ? print_json : print_table)(&c->o, &s);
-    return c->svg != NULL ? pl_goodput_svg_run(c->svg, c, &s) : PL_EXIT_OK;
+    code = pl_goodput_open(&plot, c->svg);
+    if (code == PL_EXIT_OK) {
+        struct csv csv = {file.f, &c->o};
+        if (csv.f != NULL)
+            csv_head(csv.f);
+        code = pl_goodput_measure(c, &c->o, csv_line, &csv, &s);
+    }
+    if (code == PL_EXIT_OK && plot.f != NULL)
+        pl_goodput_svg_run(plot.f, c, &s);
+    code = pl_goodput_close(&file, code);
+    code = pl_goodput_close(&plot, code);
+    if (code == PL_EXIT_OK)
+        (c->json ? print_json : print_table)(&c->o, &s);
+    return code;
 }

@@ -1,9 +1,9 @@
 /* cmd/cmd_sim_goodput_svg.c - plots of `pelago sim --goodput`, written by hand: no library, one file, any browser. */
-#include "cmd/cmd.h"
 #include "cmd/cmd_sim_goodput.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 enum { WIDTH = 760, HEIGHT = 460, LEFT = 60, RIGHT = 190, TOP = 40, BOTTOM = 50 };
 
@@ -65,22 +65,19 @@ static void draw_line(FILE *f, const struct axis *a, const struct pl_goodput_lin
             TOP + 20 + 20 * (int)number, colour, l->name);
 }
 
-int pl_goodput_svg_lines(const char *path, const char *title, const struct pl_goodput_line *lines,
-                         uint32_t count)
+void pl_goodput_svg_lines(FILE *f, const char *title, const struct pl_goodput_line *lines, uint32_t count)
 {
-    FILE *f = pl_goodput_create(path);
     struct axis a = {lines[0].x[0], lines[0].x[lines[0].count - 1]};
-    if (f == NULL)
-        return PL_EXIT_FAILED;
     begin(f, title);
     draw_grid(f);
-    for (uint32_t i = 0; i < lines[0].count; i++)
-        fprintf(f, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.0fk</text>\n",
-                place_x(&a, lines[0].x[i]), HEIGHT - BOTTOM + 18, lines[0].x[i] / 1000);
+    for (uint32_t i = 0; i < lines[0].count; i++) {
+        double chips = lines[0].x[i];
+        fprintf(f, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g%s</text>\n", place_x(&a, chips),
+                HEIGHT - BOTTOM + 18, chips < 1e6 ? chips / 1e3 : chips / 1e6, chips < 1e6 ? "k" : "M");
+    }
     for (uint32_t i = 0; i < count; i++)
         draw_line(f, &a, &lines[i], i);
     fprintf(f, "<text x=\"%d\" y=\"%d\">chips</text>\n</svg>\n", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10);
-    return pl_goodput_close(f, path);
 }
 
 /* ---- bars of one setting ---- */
@@ -97,25 +94,26 @@ static void draw_shares(FILE *f, const struct pl_goodput_result *r)
         const char *name;
         double share;
     } parts[] = {
-        {"useful", r->goodput},        {"stalls", r->lost_stall},          {"slices away", r->lost_repair},
-        {"spares", r->lost_spares},    {"steps", r->lost_steps},           {"waiting", r->lost_wait},
-        {"rejoining", r->lost_rejoin}, {"overwritten", r->lost_overwrite}, {"slow chips", r->lost_speed}};
+        {"useful", r->goodput},          {"stalls", r->lost_stall},          {"slices away", r->lost_repair},
+        {"warm spares", r->lost_spares}, {"steps in flight", r->lost_steps}, {"waiting", r->lost_wait},
+        {"rejoining", r->lost_rejoin},   {"overwritten", r->lost_overwrite}, {"slow chips", r->lost_speed}};
+    int line = 0;
+    fprintf(f, "<text x=\"%d\" y=\"%d\">of all chips' time:</text>\n", WIDTH - RIGHT + 12, TOP + 20);
     for (uint32_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        fprintf(f, "<text x=\"%d\" y=\"%d\">%s %.2f%%</text>\n", WIDTH - RIGHT + 12, TOP + 20 + 18 * (int)i,
-                parts[i].name, 100 * parts[i].share);
+        if (i == 0 || parts[i].share > 0)
+            fprintf(f, "<text x=\"%d\" y=\"%d\">%s %.2f%%</text>\n", WIDTH - RIGHT + 12,
+                    TOP + 20 + 18 * ++line, parts[i].name, 100 * parts[i].share);
 }
 
-int pl_goodput_svg_run(const char *path, const struct pl_goodput_call *c, const struct pl_goodput_seeds *s)
+void pl_goodput_svg_run(FILE *f, const struct pl_goodput_call *c, const struct pl_goodput_seeds *s)
 {
-    FILE *f = pl_goodput_create(path);
     char title[128];
     uint32_t bars = s->mean.learners + 1;
     double width = (double)(WIDTH - LEFT - RIGHT - 20) / bars;
-    if (f == NULL)
-        return PL_EXIT_FAILED;
-    (void)snprintf(title, sizeof title, "%" PRIu64 " chips, M=%u, %s: goodput %.2f%% +- %.2f", c->o.chips,
-                   c->o.learners, pl_goodput_algorithm_name(c->o.algorithm), 100 * s->mean.goodput,
-                   100 * s->goodput_ci);
+    (void)snprintf(title, sizeof title, "%" PRIu64 " chips, M=%u, %s: goodput %.2f%%", c->o.chips,
+                   c->o.learners, pl_goodput_algorithm_name(c->o.algorithm), 100 * s->mean.goodput);
+    if (s->count > 1 && strlen(title) < sizeof title)
+        (void)snprintf(title + strlen(title), sizeof title - strlen(title), " +- %.2f", 100 * s->goodput_ci);
     begin(f, title);
     draw_grid(f);
     for (uint32_t i = 0; i < bars; i++) {
@@ -126,7 +124,6 @@ int pl_goodput_svg_run(const char *path, const struct pl_goodput_call *c, const 
                     HEIGHT - BOTTOM + 18, i);
     }
     draw_shares(f, &s->mean);
-    fprintf(f, "<text x=\"%d\" y=\"%d\">learners at work, share of time</text>\n</svg>\n", LEFT + 120,
-            HEIGHT - 10);
-    return pl_goodput_close(f, path);
+    fprintf(f, "<text x=\"%d\" y=\"%d\">learners at work at once: share of the time</text>\n</svg>\n",
+            LEFT + 120, HEIGHT - 10);
 }

@@ -75,37 +75,41 @@ static int table1_row(const struct pl_goodput_call *c, uint32_t row, FILE *csv, 
     return PL_EXIT_OK;
 }
 
-int pl_goodput_call_table1(const struct pl_goodput_call *c)
+static int table1_rows(const struct pl_goodput_call *c, FILE *csv, struct pl_goodput_line *lines)
 {
-    struct pl_goodput_line lines[PL_PAPER_ROWS];
     struct worst worst = {0};
-    FILE *csv = NULL;
-    int code = PL_EXIT_OK;
-    if (c->csv != NULL && (csv = pl_goodput_create(c->csv)) == NULL)
-        return PL_EXIT_FAILED;
     if (csv != NULL)
         fputs("row,chips,paper,goodput,difference,goodput_ci,uptime\n", csv);
     if (!c->json)
         printf("goodput in %%: paper, here, difference\n%-22s  150k            300k            600k          "
-               "  1.2M  "
-               "          2.4M\n",
+               "  1.2M            2.4M\n",
                "");
-    for (uint32_t row = 0; row < PL_PAPER_ROWS && code == PL_EXIT_OK; row++)
-        code = table1_row(c, row, csv, &lines[row], &worst);
-    if (csv != NULL) {
-        int closed = pl_goodput_close(csv, c->csv);
-        code = code == PL_EXIT_OK ? closed : code;
+    for (uint32_t row = 0; row < PL_PAPER_ROWS; row++) {
+        int code = table1_row(c, row, csv, &lines[row], &worst);
+        if (code != PL_EXIT_OK)
+            return code;
     }
-    if (code != PL_EXIT_OK)
-        return code;
     if (!c->json)
         printf("largest difference: %.2f points in the rigid row (at most 4 asked), %.2f in the others (3); "
-               "%u of 30 "
-               "cells outside\n",
+               "%u of 30 cells outside\n",
                worst.rigid, worst.others, worst.outside);
-    return c->svg != NULL
-               ? pl_goodput_svg_lines(c->svg, "goodput over chips; rings: the paper", lines, PL_PAPER_ROWS)
-               : PL_EXIT_OK;
+    return PL_EXIT_OK;
+}
+
+int pl_goodput_call_table1(const struct pl_goodput_call *c)
+{
+    struct pl_goodput_line lines[PL_PAPER_ROWS];
+    struct pl_whole_file csv, svg;
+    int code = pl_goodput_open(&csv, c->csv);
+    if (code != PL_EXIT_OK)
+        return code;
+    code = pl_goodput_open(&svg, c->svg);
+    if (code == PL_EXIT_OK)
+        code = table1_rows(c, csv.f, lines);
+    if (code == PL_EXIT_OK && svg.f != NULL)
+        pl_goodput_svg_lines(svg.f, "goodput over chips; rings: the paper", lines, PL_PAPER_ROWS);
+    code = pl_goodput_close(&csv, code);
+    return pl_goodput_close(&svg, code);
 }
 
 /* ---- worlds and changes ---- */

@@ -75,6 +75,9 @@ static int read_lines(struct reader *r, FILE *f)
         if (r->line > 1 || strncmp(text, "t_s,", 4) != 0)
             code = read_line(r, text);
     }
+    if (code == PL_EXIT_OK && ferror(f) != 0)
+        return pl_usage_error("sim", "%s cannot be read: %s", pl_text_clip(r->call->trace).at,
+                              strerror(errno));
     r->call->o.trace = r->call->events;
     return code;
 }

@@ -148,8 +148,15 @@ static struct pl_text text_of_whole(enum pl_option_kind kind, uint64_t v)
 static enum pelago_status bad_value(const struct pl_option *option, const char *before, const char *value,
                                     struct pl_error *err)
 {
-    return pl_fail(err, PELAGO_INVALID, "%s%s is '%s', expected %s", before, option->name,
-                   pl_text_clip(value).at, expectation(option->kind));
+    struct pl_text min = text_of_whole(option->kind, option->min);
+    struct pl_text max = text_of_whole(option->kind, option->max);
+    return pl_fail(err, PELAGO_INVALID, "%s%s is '%s', expected %s%s%s%s%s", before, option->name,
+                   pl_text_clip(value).at, expectation(option->kind),
+                   option->max > 0   ? ", from "
+                   : option->min > 0 ? ", at least "
+                                     : "",
+                   option->max > 0 || option->min > 0 ? min.at : "", option->max > 0 ? " to " : "",
+                   option->max > 0 ? max.at : "");
 }
 
 static enum pelago_status set_whole(const struct pl_option *option, const char *before, const char *value,

@@ -2,9 +2,11 @@
 #include "cmd/plan_args.h"
 
 #include "base/check.h"
+#include "base/limits.h"
 #include "cmd/cmd.h"
 #include "cmd/run_args.h"
 #include "cmd/text.h"
+#include "cmd/whole_file.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -38,10 +40,11 @@ static uint32_t site_options(struct pl_plan_args *a, struct pl_option *out)
         {"latency", "TIME*", "there and back (default: 50ms)", PL_OPTION_LIST, &a->latency, 0, 0},
         {"mtbi", "TIME*", "mean time between interruptions of one chip (default: 365d)", PL_OPTION_LIST,
          &a->mtbi, 0, 0},
-        {"outages", "X*", "of its link, a day (default: 0)", PL_OPTION_LIST, &a->outages, 0, 0},
-        {"price", "X*", "of a chip for an hour (default: cost is counted in chip-hours)", PL_OPTION_LIST,
-         &a->price, 0, 0},
-        {"egress", "X*", "of a GB over the link (default: 0)", PL_OPTION_LIST, &a->egress, 0, 0},
+        {"outages", "X*", "of its link, times a day (default: 0)", PL_OPTION_LIST, &a->outages, 0, 0},
+        {"price", "X*", "of a chip for an hour, in any money (default: cost is counted in chip-hours)",
+         PL_OPTION_LIST, &a->price, 0, 0},
+        {"egress", "X*", "of a GB over the link, in the same money (default: 0)", PL_OPTION_LIST, &a->egress,
+         0, 0},
     };
     memcpy(out, table, sizeof table);
     return sizeof table / sizeof table[0];
@@ -49,34 +52,62 @@ static uint32_t site_options(struct pl_plan_args *a, struct pl_option *out)
 
 static uint32_t run_options(struct pl_plan_args *a, struct pl_option *out)
 {
+    const uint64_t billion = 1000000000, long_ns = billion * billion / 10; /* 1e8 seconds */
     const struct pl_option table[] = {
-        {"params", "COUNT", "parameters of the model, such as 12G", PL_OPTION_COUNT, &a->params, 1, 0},
+        {"params", "COUNT", "parameters of the model, such as 12G", PL_OPTION_COUNT, &a->params, 1000,
+         1000 * billion},
         {"model", "NAME", "... or a preset: 1m, 5m, 14m, 35m, 124m, 350m or 1b", PL_OPTION_TEXT, &a->model, 0,
          0},
-        {"tokens", "COUNT", "how long to train (default: 20 a parameter)", PL_OPTION_COUNT, &a->tokens, 1, 0},
+        {"tokens", "COUNT", "how long to train (default: 20 a parameter)", PL_OPTION_COUNT, &a->tokens, 1000,
+         billion * billion},
         {"batch", "COUNT", "tokens of one learner's step (default: by the scaling laws)", PL_OPTION_COUNT,
-         &a->batch, 1, 0},
-        {"slice", "N", "chips that fail and return together (default: 4)", PL_OPTION_U32, &a->slice, 1, 0},
+         &a->batch, 1, 10 * billion},
+        {"slice", "N", "chips that fail and return together (default: 4)", PL_OPTION_U32, &a->slice, 1,
+         1 << 20},
         {"repair", "TIME", "until a failed slice is back (default: 60min)", PL_OPTION_TIME, &a->repair_ns, 0,
-         0},
-        {"outage", "TIME", "how long one lasts (default: 5min)", PL_OPTION_TIME, &a->outage_ns, 0, 0},
-        {"deadline", "TIME", "until the run must be done", PL_OPTION_TIME, &a->deadline_ns, 0, 0},
+         long_ns},
+        {"outage", "TIME", "how long an outage lasts (default: 5min)", PL_OPTION_TIME, &a->outage_ns, 0,
+         long_ns},
+        {"deadline", "TIME", "until the run must be done", PL_OPTION_TIME, &a->deadline_ns, 1, 100 * long_ns},
         {"wan", "FILE", "measured links (CSV of Skyplane or of pairs); --sites are its regions",
          PL_OPTION_TEXT, &a->wan, 0, 0},
         {"syncer", "NAME", "the region of the syncer (default: the site that is best)", PL_OPTION_TEXT,
          &a->syncer, 0, 0},
         {"syncer-memory", "COUNT", "bytes of one host of the syncer (default: 64G)", PL_OPTION_COUNT,
-         &a->memory, 0, 0},
+         &a->memory, billion / 1000, 1000000 * billion},
         {"syncer-link", "RATE", "of one host of the syncer (default: 10Gbit)", PL_OPTION_RATE,
-         &a->syncer_rate, 0, 0},
-        {"quorum", "N", "learners a merge needs (default: 1)", PL_OPTION_U32, &a->quorum, 1, 0},
-        {"fragments", "N", "given instead of chosen", PL_OPTION_U32, &a->fragments, 1, 0},
-        {"period", "N", "given instead of chosen", PL_OPTION_U32, &a->period, 1, 0},
+         &a->syncer_rate, 125, 125000 * billion},
+        {"quorum", "N", "learners a merge needs (default: 1)", PL_OPTION_U32, &a->quorum, 1,
+         PL_PLAN_SITES_MAX},
+        {"fragments", "N", "P, given instead of chosen", PL_OPTION_U32, &a->fragments, 1, PL_FRAGMENTS_MAX},
+        {"period", "N", "H, given instead of chosen", PL_OPTION_U32, &a->period, 1, PL_PERIOD_STEPS_MAX},
         {"up", "CODEC", "given instead of chosen: " PL_CODEC_NAMES, PL_OPTION_TEXT, &a->up, 0, 0},
         {"down", "CODEC", "the same for the way down", PL_OPTION_TEXT, &a->down, 0, 0},
     };
     memcpy(out, table, sizeof table);
     return sizeof table / sizeof table[0];
+}
+
+/* What would be ignored is refused, and a file that would be written over what it is made from. */
+static int check_together(const struct pl_plan_args *a)
+{
+    if (a->check && a->bandwidth)
+        return pl_usage_error(pl_plan_command, "--check and --bandwidth do not go together");
+    if ((a->check || a->bandwidth) &&
+        (a->chips != NULL || a->params > 0 || a->model != NULL || a->write != NULL))
+        return pl_usage_error(pl_plan_command,
+                              "--%s plans nothing of yours, expected no chips, params, model or "
+                              "write with it",
+                              a->check ? "check" : "bandwidth");
+    if (a->seeds != NULL && !a->check)
+        return pl_usage_error(pl_plan_command, "--seeds goes with --check only: a plan draws nothing");
+    if (a->syncer != NULL && a->wan == NULL)
+        return pl_usage_error(pl_plan_command, "--syncer names a region of --wan, which is not given");
+    if (a->write != NULL && a->config != NULL && pl_whole_same(a->write, a->config))
+        return pl_usage_error(pl_plan_command, "--write would go over --config, expected another file");
+    if (a->write != NULL && a->wan != NULL && pl_whole_same(a->write, a->wan))
+        return pl_usage_error(pl_plan_command, "--write would go over --wan, expected another file");
+    return PL_EXIT_OK;
 }
 
 bool pl_plan_args_parse(struct pl_plan_args *a, int argc, char **argv, int *exit_code)
@@ -87,8 +118,8 @@ bool pl_plan_args_parse(struct pl_plan_args *a, int argc, char **argv, int *exit
         {"json", NULL, "print JSON", PL_OPTION_FLAG, &a->json, 0, 0},
         {"bandwidth", NULL, "the published bandwidth tables beside the model's", PL_OPTION_FLAG,
          &a->bandwidth, 0, 0},
-        {"check", NULL, "plans of random scenarios against their simulation", PL_OPTION_FLAG, &a->check, 0,
-         0},
+        {"check", NULL, "plans of random scenarios against their simulation, without any sites of yours",
+         PL_OPTION_FLAG, &a->check, 0, 0},
         {"seeds", "A..B", "... of these seeds (default: 1..10)", PL_OPTION_TEXT, &a->seeds, 0, 0},
         {"config", "FILE", "YAML with any of these options, key: value; the command line goes over it",
          PL_OPTION_TEXT, &a->config, 0, 0},
@@ -101,21 +132,25 @@ bool pl_plan_args_parse(struct pl_plan_args *a, int argc, char **argv, int *exit
     count += sizeof own / sizeof own[0];
     const struct pl_options options = {pl_plan_command, "[OPTION...]", about, table, count};
     struct pl_words words;
-    *a = (struct pl_plan_args){.seeds = "1..10"};
+    struct pl_plan_input usual;
+    pl_plan_defaults(&usual);
+    *a = (struct pl_plan_args){.repair_ns = (uint64_t)(usual.repair_s * 1e9),
+                               .outage_ns = (uint64_t)(usual.outage_s * 1e9)};
     pl_conf_init(&a->conf);
     if (!pl_options_parse_with_file(&options, &a->conf, argc, argv, &words, exit_code))
         return false;
-    if (words.count == 0)
-        return true;
-    *exit_code = pl_usage_error(pl_plan_command, "unexpected '%s'", pl_text_clip(words.at[0]).at);
-    return false;
+    if (words.count > 0)
+        *exit_code = pl_usage_error(pl_plan_command, "unexpected '%s'", pl_text_clip(words.at[0]).at);
+    else
+        *exit_code = check_together(a);
+    return *exit_code == PL_EXIT_OK;
 }
 
 /* ---- lists ---- */
 
 /* One field of every site from a list; times and rates arrive in ns and bytes a second. */
 struct list {
-    const char *name, *values;
+    const char *name, *values, *example;
     enum pl_option_kind kind;
     size_t at; /* a double of pl_plan_site */
     double unit;
@@ -148,7 +183,9 @@ static enum pelago_status read_item(const struct list *l, uint32_t i, double *ou
     if (!pl_list_item(l->values, i, item))
         return pl_fail(err, PELAGO_INVALID, "%s is '%s', expected values with commas between them", l->name,
                        pl_text_clip(l->values).at);
-    PL_TRY(pl_option_set(&as, "", item, err));
+    if (pl_option_set(&as, "", item, err) != PELAGO_OK)
+        return pl_fail(err, PELAGO_INVALID, "%s is '%s', expected %s, such as %s", l->name,
+                       pl_text_clip(item).at, pl_plan_expected(l->name), l->example);
     if (l->kind != PL_OPTION_FLOAT)
         *out = (double)whole * l->unit;
     return PELAGO_OK;
@@ -174,14 +211,14 @@ static enum pelago_status read_sites(const struct pl_plan_args *a, struct pl_pla
                                      struct pl_error *err)
 {
     const struct list lists[] = {
-        {"tflops", a->tflops, PL_OPTION_FLOAT, offsetof(struct pl_plan_site, tflops), 1},
-        {"link", a->link, PL_OPTION_RATE, offsetof(struct pl_plan_site, link_bits_s), 8},
-        {"latency", a->latency, PL_OPTION_TIME, offsetof(struct pl_plan_site, latency_s), 1e-9},
-        {"mtbi", a->mtbi, PL_OPTION_TIME, offsetof(struct pl_plan_site, mtbi_s), 1e-9},
-        {"outages", a->outages, PL_OPTION_FLOAT, offsetof(struct pl_plan_site, outages_per_day), 1},
-        {"price", a->price, PL_OPTION_FLOAT, offsetof(struct pl_plan_site, price), 1},
-        {"egress", a->egress, PL_OPTION_FLOAT, offsetof(struct pl_plan_site, egress), 1},
-        {"chips", a->chips, PL_OPTION_COUNT, 0, 1},
+        {"tflops", a->tflops, "200", PL_OPTION_FLOAT, offsetof(struct pl_plan_site, tflops), 1},
+        {"link", a->link, "500Mbit", PL_OPTION_RATE, offsetof(struct pl_plan_site, link_bits_s), 8},
+        {"latency", a->latency, "50ms", PL_OPTION_TIME, offsetof(struct pl_plan_site, latency_s), 1e-9},
+        {"mtbi", a->mtbi, "365d", PL_OPTION_TIME, offsetof(struct pl_plan_site, mtbi_s), 1e-9},
+        {"outages", a->outages, "0.5", PL_OPTION_FLOAT, offsetof(struct pl_plan_site, outages_per_day), 1},
+        {"price", a->price, "2.50", PL_OPTION_FLOAT, offsetof(struct pl_plan_site, price), 1},
+        {"egress", a->egress, "0.02", PL_OPTION_FLOAT, offsetof(struct pl_plan_site, egress), 1},
+        {"chips", a->chips, "256", PL_OPTION_COUNT, 0, 1},
     };
     const size_t count = sizeof lists / sizeof lists[0];
     if (a->chips == NULL)
@@ -251,8 +288,8 @@ enum pelago_status pl_plan_args_input(struct pl_plan_args *a, struct pl_plan_inp
     pl_plan_defaults(in);
     in->slice_chips = a->slice > 0 ? a->slice : in->slice_chips;
     in->quorum = a->quorum > 0 ? a->quorum : in->quorum;
-    in->repair_s = a->repair_ns > 0 ? (double)a->repair_ns * ns : in->repair_s;
-    in->outage_s = a->outage_ns > 0 ? (double)a->outage_ns * ns : in->outage_s;
+    in->repair_s = (double)a->repair_ns * ns;
+    in->outage_s = (double)a->outage_ns * ns;
     in->deadline_s = (double)a->deadline_ns * ns;
     in->syncer_bytes = a->memory > 0 ? (double)a->memory : in->syncer_bytes;
     in->syncer_bits_s = a->syncer_rate > 0 ? (double)a->syncer_rate * 8 : in->syncer_bits_s;

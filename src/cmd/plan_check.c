@@ -82,7 +82,7 @@ int pl_plan_check_seeds(uint64_t first, uint64_t last, bool json)
     if (!json)
         printf(" seed params sites     P     H  up/down    goodput, sim      time, simulated   off   best "
                "single change\n");
-    for (uint64_t seed = first; seed <= last; seed++) {
+    for (uint64_t seed = first; seed - first <= last - first; seed++) {
         if (judge(seed, &in, &v, &err) != PELAGO_OK)
             return pl_failure(pl_plan_command, &err);
         print_verdict(seed, &in, &v, json);

@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 struct words {
     char at[32];
@@ -75,24 +76,29 @@ static void print_settings(const struct pl_plan_input *in, const struct pl_plan 
     printf("  period     H = %-5u  every fragment once in %s\n", c->period, span(b->cycle_s).at);
     printf("  overlap    tau = %-3u  steps hide an exchange; quorum K = %u\n", b->overlap, in->quorum);
     printf("  codecs     up %s, down %s\n", pl_codec_name(c->up), pl_codec_name(c->down));
-    printf("  syncer     %u shard%s, each %s of memory and %s each way\n\n", p->shards,
-           p->shards == 1 ? "" : "s", scaled(p->shard_bytes, "B").at, rate(p->shard_bits_s).at);
+    printf("  syncer     %u shard%s %s of memory and %s each way\n\n", p->shards,
+           p->shards == 1 ? " with" : "s, each", scaled(p->shard_bytes, "B").at, rate(p->shard_bits_s).at);
 }
 
 static void print_sites(const struct pl_plan_input *in, const struct pl_plan *p)
 {
-    printf("  %-16s %9s %9s %9s %8s %13s %5s %8s %7s %s\n", "site", "chips", "step", "tokens/s", "goodput",
-           "link", "busy", "merged", "counts", p->priced ? "cost" : "chip-hours");
+    int wide = 16;
+    for (uint32_t i = 0; i < in->site_count; i++)
+        wide = (int)fmax(wide, (double)strlen(in->sites[i].name));
+    printf("  %-*s %9s %9s %9s %8s %13s %5s %8s %7s %s\n", wide, "site", "chips", "step", "tokens/s",
+           "goodput", "link", "busy", "merged", "counts", p->priced ? "cost" : "chip-hours");
     for (uint32_t i = 0; i < in->site_count; i++) {
         const struct pl_plan_site_outcome *o = &p->best.sites[i];
-        printf("  %-16.16s %9" PRIu64 " %9s %9s %7.1f%% %13s %4.0f%% %8.0f %6.1f%% %s\n", in->sites[i].name,
+        printf("  %-*s %9" PRIu64 " %9s %9s %7.1f%% %13s %4.0f%% %8.0f %6.1f%% %s\n", wide, in->sites[i].name,
                in->sites[i].chips, span(o->step_s).at, amount(o->tokens_s).at, 100 * o->goodput,
                rate(in->sites[i].link_bits_s).at, 100 * o->link_load, o->interval_steps, 100 * o->efficiency,
                amount(o->cost).at);
     }
     printf("\n  busy: of the link, the busier way. merged: own steps between two merges of a fragment. "
            "counts: of its\n"
-           "  tokens, against data-parallel training to the same loss.\n\n");
+           "  tokens, against data-parallel training to the same loss.%s\n\n",
+           p->priced ? " cost: in the money of price and egress, chips and traffic."
+                     : " chip-hours: of the average chip.");
 }
 
 /* What one job over the same links would do: the slowest of them carries a ring's share of gradients every step. */
@@ -180,7 +186,8 @@ static void print_worth(const struct pl_plan_input *in, const struct pl_plan *p)
                money(p, w->costs - w->brings).at, span(w->hours_without * 3600).at);
     }
     if (left > 0)
-        printf("\n  warning: %u more sites cost more than they bring; --json has all.", left);
+        printf("\n  warning: %u more cost%s more than %s, each taken alone; --json has all.", left,
+               left == 1 ? "s" : "", left == 1 ? "it brings" : "they bring");
 }
 
 static void print_warnings(const struct pl_plan_input *in, const struct pl_plan *p)
@@ -194,8 +201,9 @@ static void print_warnings(const struct pl_plan_input *in, const struct pl_plan 
                scaled(p->shard_bytes, "B").at, scaled(in->syncer_bytes, "B").at, p->shards);
     for (uint32_t i = 0; i < in->site_count; i++)
         if (p->best.sites[i].stride > 1)
-            printf("\n  warning: the link of %s carries %s only and takes part in every %uth cycle.",
-                   in->sites[i].name, rate(in->sites[i].link_bits_s).at, p->best.sites[i].stride);
+            printf("\n  warning: the link of %s carries %s only and takes part in every %u%s cycle.",
+                   in->sites[i].name, rate(in->sites[i].link_bits_s).at, p->best.sites[i].stride,
+                   p->best.sites[i].stride % 10 == 2 ? "nd" : "th"); /* a power of two */
 }
 
 void pl_plan_print(const struct pl_plan_input *in, const struct pl_plan *p, uint32_t layers,

@@ -13,8 +13,10 @@ static void write_model(FILE *out, const struct pl_plan_args *a)
         fprintf(out, "model: %s\n", a->model);
         return;
     }
-    fprintf(out, "# %.3g million parameters; another shape of this size does as well.\n",
-            (double)pl_model_config_params(&a->shape) / 1e6);
+    fprintf(out,
+            "# %" PRIu64 " parameters, %" PRIu64
+            " were asked for; another shape of this size does as well.\n",
+            pl_model_config_params(&a->shape), a->params);
     fprintf(out, "layers: %u\nwidth: %u\nheads: %u\nvocab: %u\ncontext: %u\n", a->shape.layers,
             a->shape.width, a->shape.heads, a->shape.vocab, a->shape.context);
 }
@@ -26,8 +28,10 @@ void pl_plan_write(FILE *out, const struct pl_plan_args *a, const struct pl_plan
     uint32_t seq = a->shape.context >= SEQ_LARGE ? SEQ_LARGE : SEQ_SMALL;
     double sequences = fmax(floor(in->batch_tokens / seq + 0.5), 1);
     double passes = ceil(sequences / PASS_SEQUENCES);
-    fprintf(out, "# Written by pelago plan; begin with\n#\n#     pelago syncer --config FILE --dir run\n#\n"
-                 "# and let each site join. Set data before.\n");
+    fprintf(out, "# Written by pelago plan. Set data, then begin with\n#\n"
+                 "#     pelago syncer --config FILE --dir run\n#\n"
+                 "# and let each site join. All of it on one machine, to try it:\n#\n"
+                 "#     pelago run --config FILE --out run\n");
     write_model(out, a);
     fprintf(out, "data: builtin:tales\ntokens: %" PRIu64 "\n", (uint64_t)in->tokens);
     fprintf(out, "seq: %u\nbatch: %.0f\naccumulate: %.0f\n\n", seq, ceil(sequences / passes), passes);

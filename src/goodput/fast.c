@@ -17,11 +17,6 @@ void *pl_fast_zero(struct pl_fast *f, size_t count, size_t size)
 
 /* ---- learners ---- */
 
-static bool one_job(const struct pl_goodput_options *o)
-{
-    return o->algorithm == PL_GOODPUT_DATA_PARALLEL || o->algorithm == PL_GOODPUT_DATA_PARALLEL_ELASTIC;
-}
-
 static struct pl_goodput_site site_of(const struct pl_goodput_options *o, uint32_t i)
 {
     struct pl_goodput_site s = {0, 1, 0, 0, -1};
@@ -118,7 +113,7 @@ static enum pelago_status make_learner(struct pl_fast *f, uint32_t index, uint64
     const struct pl_goodput_options *o = f->o;
     struct pl_fast_learner *l = &f->learners[index];
     double pace = 1;
-    struct pl_goodput_site s = one_job(o) ? site_of_all(o, &pace) : site_of(o, index);
+    struct pl_goodput_site s = pl_fast_one_job(o) ? site_of_all(o, &pace) : site_of(o, index);
     l->index = index;
     l->slices = (uint32_t)(s.chips / o->slice_chips > 0 ? s.chips / o->slice_chips : 1);
     l->weight = (double)s.chips * s.speed;
@@ -155,7 +150,7 @@ static void first_mode(struct pl_fast *f, struct pl_fast_learner *l)
 enum pelago_status pl_fast_init(struct pl_fast *f, const struct pl_goodput_options *o,
                                 const struct pl_alloc *alloc)
 {
-    *f = (struct pl_fast){.o = o, .alloc = *alloc, .count = one_job(o) ? 1 : o->learners};
+    *f = (struct pl_fast){.o = o, .alloc = *alloc, .count = pl_fast_one_job(o) ? 1 : o->learners};
     uint64_t first_slice = 0;
     double all = 0;
     f->learners = pl_fast_zero(f, f->count, sizeof *f->learners);
@@ -226,8 +221,10 @@ void pl_fast_forget(struct pl_fast *f)
     for (uint32_t i = 0; i < PL_GOODPUT_STALENESS_MAX; i++)
         f->stale[i] = 0;
     f->counts = (struct pl_goodput_result){0};
-    for (uint32_t i = 0; i < f->count; i++)
+    for (uint32_t i = 0; i < f->count; i++) {
         f->learners[i].books = (struct pl_fast_books){0};
+        f->learners[i].unmerged = 0;
+    }
 }
 
 static void add_books(struct pl_goodput_result *out, const struct pl_fast_books *b, double share)

@@ -15,13 +15,16 @@ void pl_fast_count(struct pl_fast *f)
     double s = (double)(f->now_ns - f->counted_ns) / PL_FAST_SECOND;
     f->counted_ns = f->now_ns;
     f->cohort_s[f->joined] += s;
+    f->merging_s += f->joined >= f->o->quorum ? s : 0;
     if (f->running > 0)
         f->up_s += s;
 }
 
-static double late_s(const struct pl_fast *f)
+/* What others merged while its link was down makes its work old; time in which nobody could merge does not. */
+static bool too_old(const struct pl_fast *f, const struct pl_fast_learner *l)
 {
-    return (double)f->o->staleness_max * f->o->period_steps * f->o->step_s;
+    double bound_s = (double)f->o->staleness_max * f->o->period_steps * f->o->step_s;
+    return f->merging_s - l->link_broke_merging_s > bound_s;
 }
 
 static void discard(struct pl_fast_learner *l, double work)
@@ -71,9 +74,9 @@ static void link_broke(struct pl_fast *f, struct pl_fast_learner *l)
     f->counts.outages++;
     l->unmerged = 0;
     l->link_broke_ns = f->now_ns;
+    l->link_broke_merging_s = f->merging_s;
     l->link_ns = pl_fast_after(f, pl_draw_next(&f->outage, &l->prng[PL_FAST_LINK]));
-    if (f->o->algorithm != PL_GOODPUT_DECOUPLED && f->o->algorithm != PL_GOODPUT_DILOCO &&
-        l->mode == PL_FAST_RUN)
+    if (pl_fast_one_job(f->o) && l->mode == PL_FAST_RUN)
         pl_fast_enter(f, l, PL_FAST_WAIT); /* one job over several sites stands still */
 }
 
@@ -82,7 +85,7 @@ static void link_healed(struct pl_fast *f, struct pl_fast_learner *l)
     double out_s = (double)(f->now_ns - l->link_broke_ns) / PL_FAST_SECOND;
     l->link_ns = pl_fast_after(f, pl_draw_exponential(&l->prng[PL_FAST_LINK], 86400 / l->outages_per_day));
     if (f->o->algorithm == PL_GOODPUT_DECOUPLED) {
-        if (out_s > late_s(f))
+        if (too_old(f, l))
             discard(l, l->unmerged);
         l->stale_age = f->o->overlap_steps + out_s / f->o->step_s;
         l->stale_steps = f->o->period_steps;

@@ -82,9 +82,10 @@ struct pl_fast_learner {
         barrier_ns;     /* PL_NEVER: none */
     double phase;       /* of the step in progress, 0 to 1 */
     double round_steps; /* left until the barrier */
-    double unmerged;    /* useful since its link broke */
+    double unmerged;    /* useful since its link broke; of what is measured */
     uint64_t link_broke_ns;
-    double stale_steps; /* contributions still to come that are stale_age old */
+    double link_broke_merging_s; /* merging_s then */
+    double stale_steps;          /* contributions still to come that are stale_age old */
     double stale_age;
     struct pl_fast_books books;
 };
@@ -100,6 +101,7 @@ struct pl_fast {
     uint64_t now_ns, began_ns; /* measured from began_ns */
     uint32_t running, joined;  /* in RUN; ... with the link up */
     uint64_t counted_ns;
+    double merging_s; /* of all time, with enough learners joined for the quorum: versions advance */
     double up_s, cohort_s[PL_GOODPUT_LEARNERS_MAX + 1];
     double stale[PL_GOODPUT_STALENESS_MAX], stale_sum, contributions;
     struct pl_goodput_result counts; /* failures and the like */
@@ -128,6 +130,7 @@ void pl_fast_move_slice(struct pl_fast_learner *l, uint32_t i, enum pl_fast_slic
 void pl_fast_form_mesh(struct pl_fast_learner *l); /* of what is there */
 double pl_fast_pace(const struct pl_fast *f, const struct pl_fast_learner *l);
 bool pl_fast_rigid(const struct pl_fast *f);
+bool pl_fast_one_job(const struct pl_goodput_options *o); /* over all sites: data parallel */
 
 /* fast_group.c */
 void pl_fast_enter(struct pl_fast *f, struct pl_fast_learner *l, enum pl_fast_mode mode);

@@ -21,6 +21,11 @@ bool pl_fast_rigid(const struct pl_fast *f)
     return f->o->algorithm == PL_GOODPUT_DATA_PARALLEL;
 }
 
+bool pl_fast_one_job(const struct pl_goodput_options *o)
+{
+    return o->algorithm == PL_GOODPUT_DATA_PARALLEL || o->algorithm == PL_GOODPUT_DATA_PARALLEL_ELASTIC;
+}
+
 double pl_fast_pace(const struct pl_fast *f, const struct pl_fast_learner *l)
 {
     return l->speed * (l->straggling ? f->o->straggler_factor : 1);
@@ -98,11 +103,13 @@ static void stall(struct pl_fast *f, struct pl_fast_learner *l, double s)
 /* The step in flight is lost: the others wait in it for the slice that failed. */
 static void lose_step(struct pl_fast *f, struct pl_fast_learner *l)
 {
-    double lost = l->phase * f->o->step_s * l->count[PL_FAST_ACTIVE] / l->slices;
+    double took_part = l->count[PL_FAST_ACTIVE] + 1.0; /* it did as well */
+    double lost = l->phase * f->o->step_s * took_part / l->slices;
     lost = fmin(lost, l->books.useful);
     l->books.useful -= lost;
     l->books.steps += lost;
     l->phase = 0;
+    l->unmerged = fmax(l->unmerged - lost, 0); /* not to be lost again when the link is back */
 }
 
 static double reconfigure_s(const struct pl_fast *f, const struct pl_fast_learner *l)
@@ -153,7 +160,8 @@ static void stall_over(struct pl_fast *f, struct pl_fast_learner *l)
     l->stale_age =
         f->o->overlap_steps + (double)(f->now_ns - l->stall_began_ns) / PL_FAST_SECOND / f->o->step_s;
     l->stale_steps = f->o->period_steps;
-    pl_fast_enter(f, l, l->arrived ? PL_FAST_WAIT : PL_FAST_RUN);
+    bool cut_off = pl_fast_one_job(f->o) && l->link_down;
+    pl_fast_enter(f, l, l->arrived || cut_off ? PL_FAST_WAIT : PL_FAST_RUN);
     pl_fast_barrier(f);
 }
 

@@ -73,7 +73,7 @@ struct range {
     }
 
 static const struct range ranges[] = {
-    RANGE("days", days, 0, 36500, true, "more than 0 and at most 36500"),
+    RANGE("days", days, 1e-6, 36500, false, "0.000001 to 36500"),
     RANGE("mtbi", mtbi_s, 1, 1e12, false, "1 second to 1e12 seconds"),
     RANGE("failure-shape", failure_shape, 0.2, 20, false, "0.2 to 20"),
     RANGE("trace-scale", trace_scale, 0, 1e6, true, "more than 0 and at most 1000000"),
@@ -190,10 +190,71 @@ static enum pelago_status check_trace(const struct pl_goodput_options *o, struct
     return PELAGO_OK;
 }
 
+/* A learner's link must carry each of its fragments once in H steps; the other algorithms only get slow. */
+static enum pelago_status check_link(const struct pl_goodput_options *o, struct pl_error *err)
+{
+    if (o->algorithm != PL_GOODPUT_DECOUPLED || o->sites != NULL || o->link_bits_s <= 0)
+        return PELAGO_OK;
+    double needs = 8 * o->model_bytes / o->period_steps / (o->period_steps * o->step_s);
+    if (o->link_bits_s >= needs)
+        return PELAGO_OK;
+    return pl_fail(
+        err, PELAGO_INVALID,
+        "link-rate is %lu bit/s, expected 0 (no limit) or at least %lu: a fragment must be moved in "
+        "its period",
+        (uint64_t)o->link_bits_s, (uint64_t)fmin(ceil(needs), 1e19));
+}
+
+/* ---- how much work it is ---- */
+
+static const double slices_max = 3e7, events_max = 5e8; /* some 1.5 GB; a minute or two */
+
+/* Of the whole run; rough, as it is compared with a bound only. */
+static double events_of(const struct pl_goodput_options *o)
+{
+    double slices = 0, failing = 0, outages = 0, s = o->days * 86400;
+    for (uint32_t i = 0; i < o->learners; i++) {
+        const struct pl_goodput_site *site = o->sites != NULL ? &o->sites[i] : NULL;
+        double chips = site != NULL ? (double)site->chips : (double)o->chips / o->learners;
+        slices += chips / o->slice_chips;
+        failing += chips / (site != NULL && site->mtbi_s > 0 ? site->mtbi_s : o->mtbi_s);
+        outages += site != NULL && site->outages_per_day >= 0 ? site->outages_per_day : o->outages_per_day;
+    }
+    double events = 4 * failing * s + 2 * outages * o->days +
+                    2 * o->stragglers_per_day * o->learners * o->days +
+                    2 * o->domain_loss_per_day * slices * o->days;
+    if (o->failures == PL_GOODPUT_TRACE) {
+        double last_s = o->trace[o->trace_count - 1].t_s;
+        double laps = s / o->trace_scale / (last_s > 0 ? last_s : 1) + 2;
+        events += 16 * laps * o->trace_count * (slices / o->trace_nodes + o->learners); /* held in memory */
+    }
+    if (o->algorithm == PL_GOODPUT_DILOCO)
+        events += 2 * s / (o->period_steps * o->step_s) * o->learners;
+    return events;
+}
+
+static enum pelago_status check_work(const struct pl_goodput_options *o, struct pl_error *err)
+{
+    double slices = (double)o->chips / o->slice_chips, events = events_of(o);
+    if (slices > slices_max)
+        return pl_fail(err, PELAGO_INVALID,
+                       "slice is %u, expected at least %lu with %lu chips: a run has at most %lu slices",
+                       o->slice_chips, (uint64_t)ceil((double)o->chips / slices_max), o->chips,
+                       (uint64_t)slices_max);
+    if (events > events_max)
+        return pl_fail(err, PELAGO_INVALID,
+                       "days asks for more than %lu events, expected at most %lu seconds with failures, "
+                       "outages, stragglers and barriers so frequent",
+                       (uint64_t)events_max, (uint64_t)(o->days * 86400 * events_max / events));
+    return PELAGO_OK;
+}
+
 enum pelago_status pl_goodput_check(const struct pl_goodput_options *o, struct pl_error *err)
 {
     PL_TRY(check_counts(o, err));
     PL_TRY(check_ranges(o, err));
     PL_TRY(check_slices(o, err));
-    return check_trace(o, err);
+    PL_TRY(check_link(o, err));
+    PL_TRY(check_trace(o, err));
+    return check_work(o, err);
 }

@@ -205,6 +205,12 @@ static void measure(struct pl_proto *h, struct pl_protocol_result *out)
     pl_fast_result(&h->fast, &out->fast);
 }
 
+static enum pelago_status too_short(uint64_t rounds, struct pl_error *err)
+{
+    return pl_fail(err, PELAGO_INVALID,
+                   "days is too short, expected enough for %lu rounds after a third of them", rounds);
+}
+
 static enum pelago_status run_window(struct pl_proto *h, uint64_t rounds, struct pl_protocol_result *out,
                                      struct pl_error *err)
 {
@@ -216,11 +222,32 @@ static enum pelago_status run_window(struct pl_proto *h, uint64_t rounds, struct
     forget(h);
     run(h, rounds, end_ns);
     if (h->status == PELAGO_OK && h->rounds < rounds)
-        return pl_fail(err, PELAGO_INVALID,
-                       "days is too short, expected enough for %lu rounds after a third of them", rounds);
+        return too_short(rounds, err);
     if (h->status == PELAGO_OK)
         measure(h, out);
     return h->status;
+}
+
+/* A round takes a step at least; what cannot end in time is not begun, nor what takes too long here. */
+static enum pelago_status check_window(const struct pl_goodput_options *o, uint64_t rounds,
+                                       struct pl_error *err)
+{
+    const double step_max_s = 600, work_max = 1e7;
+    double all = (double)rounds + (double)WARM_CYCLES * o->period_steps;
+    if (o->algorithm != PL_GOODPUT_DECOUPLED)
+        return pl_fail(err, PELAGO_INVALID, "algorithm is %s, expected decoupled for the protocol",
+                       pl_goodput_algorithm_name(o->algorithm));
+    if (rounds == 0 || rounds > PL_PROTOCOL_ROUNDS_MAX)
+        return pl_fail(err, PELAGO_INVALID, "rounds is %lu, expected 1 to %u", rounds,
+                       (unsigned)PL_PROTOCOL_ROUNDS_MAX);
+    if (o->step_s > step_max_s)
+        return pl_fail(err, PELAGO_INVALID, "step is %lu seconds, expected at most %u for the protocol",
+                       (uint64_t)o->step_s, (unsigned)step_max_s);
+    if (all * o->learners > work_max)
+        return pl_fail(err, PELAGO_INVALID,
+                       "rounds and %u periods of warm-up are %lu, expected at most %lu with %u learners",
+                       (unsigned)WARM_CYCLES, (uint64_t)all, (uint64_t)(work_max / o->learners), o->learners);
+    return 0.9 * all * o->step_s > o->days * 86400 * 2 / 3 ? too_short(rounds, err) : PELAGO_OK;
 }
 
 enum pelago_status pl_protocol_run(const struct pl_goodput_options *o, uint64_t rounds,
@@ -229,11 +256,7 @@ enum pelago_status pl_protocol_run(const struct pl_goodput_options *o, uint64_t 
 {
     struct pl_proto h = {.o = o, .alloc = *alloc};
     PL_TRY(pl_goodput_check(o, err));
-    if (o->algorithm != PL_GOODPUT_DECOUPLED)
-        return pl_fail(err, PELAGO_INVALID, "algorithm is %s, expected decoupled for the protocol",
-                       pl_goodput_algorithm_name(o->algorithm));
-    if (rounds == 0)
-        return pl_fail(err, PELAGO_INVALID, "rounds is 0, expected at least 1");
+    PL_TRY(check_window(o, rounds, err));
     enum pelago_status status = pl_fast_init(&h.fast, o, alloc);
     if (status == PELAGO_OK)
         status = make_manifest(&h, err);

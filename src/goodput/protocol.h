@@ -9,6 +9,8 @@
 
 #include "goodput/goodput.h"
 
+enum { PL_PROTOCOL_ROUNDS_MAX = 10000000 };
+
 struct pl_protocol_result {
     double goodput; /* tokens merged, over what there could have been */
     double seconds; /* of the window */
@@ -19,7 +21,7 @@ struct pl_protocol_result {
 };
 
 /* At least so many rounds are merged in the window. P = H fragments, one due a step. INVALID for an algorithm other
- * than decoupled, or days that end before. */
+ * than decoupled, days that end before, or more than some minutes of work. */
 enum pelago_status pl_protocol_run(const struct pl_goodput_options *o, uint64_t rounds,
                                    const struct pl_alloc *alloc, struct pl_protocol_result *out,
                                    struct pl_error *err);

@@ -61,6 +61,14 @@ static const struct range site_ranges[] = {
     OF_SITE("egress", egress, 0, 1e6, "0 to 1000000 for a GB"),
 };
 
+const char *pl_plan_expected(const char *name)
+{
+    for (size_t i = 0; i < sizeof site_ranges / sizeof site_ranges[0]; i++)
+        if (strcmp(site_ranges[i].name, name) == 0)
+            return site_ranges[i].expected;
+    return "1 to 100000000"; /* chips */
+}
+
 /* NULL, or the range that is broken. */
 static const struct range *broken(const struct range *ranges, size_t count, const void *base)
 {
@@ -119,6 +127,13 @@ enum pelago_status pl_plan_check(const struct pl_plan_input *in, struct pl_error
     if (in->quorum < 1 || in->quorum > in->site_count)
         return pl_fail(err, PELAGO_INVALID, "quorum is %u, expected 1 to %u, the sites", in->quorum,
                        in->site_count);
+    if (in->tokens < in->batch_tokens)
+        return pl_fail(err, PELAGO_INVALID,
+                       "tokens is %lu, expected at least %lu, a step of one learner (batch)",
+                       (uint64_t)in->tokens, (uint64_t)ceil(in->batch_tokens));
+    if (in->fixed.fragments > in->params)
+        return pl_fail(err, PELAGO_INVALID, "fragments is %u, expected 1 to %lu, the parameters",
+                       in->fixed.fragments, (uint64_t)in->params);
     PL_TRY(check_sites(in, err));
     return check_fixed(&in->fixed, err);
 }

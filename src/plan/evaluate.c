@@ -57,7 +57,7 @@ static enum pelago_status refuse_link(const struct pl_plan_input *in, uint32_t i
                                       const char *why, struct pl_error *err)
 {
     uint64_t has = (uint64_t)(in->sites[i].link_bits_s / 1e3), needs = (uint64_t)(need_bits_s / 1e3) + 1;
-    return pl_fail(err, PELAGO_INVALID, "link of %s is %lu kbit/s, expected at least %lu: %s",
+    return pl_fail(err, PELAGO_INVALID, "link of %s is %lu kbit/s, expected at least %lu kbit/s: %s",
                    in->sites[i].name, has, needs, why);
 }
 

@@ -54,5 +54,7 @@ double pl_plan_goodput(const struct pl_plan_input *in, uint32_t site, double ste
     double fail_s = s->mtbi_s / (double)s->chips;
     double rejoin_s = 3 * model_bits / s->link_bits_s; /* values and two moments */
     double g = slices < 2 ? single(&o, fail_s, rejoin_s) : meshed(&o, slices, fail_s, step_s, rejoin_s);
+    if (in->quorum == in->site_count) /* nobody merges without it, so its work does not get old */
+        return g;
     return g * kept_in_outages(&o, s->outages_per_day, in->outage_s, cycle_s);
 }

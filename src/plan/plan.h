@@ -108,6 +108,9 @@ void pl_plan_defaults(struct pl_plan_input *in);
 /* Of one learner's step, as the scaling laws advise (PAPER 11.5). */
 double pl_plan_batch(double params, uint32_t learners);
 
+/* What may stand in a field of a site, by the name of its option: "1 kbit/s to 1000 Tbit/s". */
+const char *pl_plan_expected(const char *name);
+
 /* INVALID with one sentence that names the field and its range. */
 enum pelago_status pl_plan_check(const struct pl_plan_input *in, struct pl_error *err);
 

@@ -38,6 +38,18 @@ def test_examples():
         assert 0 < plan["goodput"] <= 1 and plan["time_s"] > 0 and len(plan["sites"]) > 1
 
 
+def test_files(temp):
+    """What is read is not written over, and what cannot be written leaves nothing behind."""
+    plan = temp / "mine.yaml"
+    plan.write_text("params: 1G\nchips: [64, 64]\n")
+    refused("--write would go over --config, expected another file", "--config", plan, "--write", plan)
+    run("plan", "--config", plan, "--write", temp / "no" / "run.yaml", code=1)
+    if Path("/dev/full").exists():
+        run("plan", "--config", plan, "--write", "/dev/full", code=1)
+    assert sorted(p.name for p in temp.iterdir() if "mine" in p.name) == ["mine.yaml"]
+    assert plan.read_text().startswith("params: 1G")
+
+
 def test_worth():
     out, _ = run("plan", *SITES, "--price", "1,9")
     assert "warning: site-2 costs" in out and "site-1 costs" not in out, out
@@ -45,7 +57,7 @@ def test_worth():
 
 def test_refusals():
     refused("chips of site-2 is 0, expected a slice (4) to 100000000", "--params", "1G", "--chips", "64,0")
-    refused("link is '-5Mbit', expected a rate such as", *SITES, "--link", "-5Mbit")
+    refused("link is '-5Mbit', expected 1 kbit/s to 1000 Tbit/s, such as 500Mbit", *SITES, "--link", "-5Mbit")
     refused("quorum is 3, expected 1 to 2, the sites", *SITES, "--quorum", 3)
     refused("link of site-2 is 1000 kbit/s, expected at least", *SITES, "--link", "1Gbit,1Mbit", "--batch", "4M")
     refused("chips is not given", "--params", "1G")
@@ -55,6 +67,12 @@ def test_refusals():
     refused("price of site-1 is out of its range, expected 0 to", *SITES, "--price", -1)
     refused("up is 'int5', expected fp32, bf16, int8, int4, e3m0, int2, topk128, topk64 or topk32", *SITES, "--up", "int5")
     refused("--seeds is 'x', expected a range", "--check", "--seeds", "x")
+    refused("--seeds is '1..2000', expected a range such as 1..10, of at most 1000", "--check", "--seeds", "1..2000")
+    refused("--seeds goes with --check only", *SITES, "--seeds", "1..2")
+    refused("--check and --bandwidth do not go together", "--check", "--bandwidth")
+    refused("--check plans nothing of yours", "--check", *SITES)
+    refused("--syncer names a region of --wan, which is not given", *SITES, "--syncer", "rome")
+    refused("tokens is 2000, expected at least", *SITES, "--tokens", 2000)
     refused("unexpected 'word'", *SITES, "word")
 
 
@@ -108,6 +126,7 @@ def test_tables():
 
 with tempfile.TemporaryDirectory() as folder:
     test_examples()
+    test_files(Path(folder))
     test_worth()
     test_refusals()
     test_links_from_a_table(Path(folder))

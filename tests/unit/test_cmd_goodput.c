@@ -121,6 +121,36 @@ static void test_refusals(void **state)
     assert_int_equal(CALL((char[]){"--csv"}, (char[]){"/no/such/folder/a.csv"}), PL_EXIT_FAILED);
 }
 
+/* What is refused or cannot be written leaves what was there, and nothing half done beside it. */
+static void test_files_stay(void **state)
+{
+    (void)state;
+    struct tempdir t;
+    char text[64], csv[300];
+    tempdir_init(&t);
+    tempdir_put(&t, "a.csv", "precious", 8);
+    (void)snprintf(csv, sizeof csv, "%s", tempdir_path(&t, "a.csv"));
+    assert_int_equal(CALL((char[]){"--quorum"}, (char[]){"9"}, (char[]){"--csv"}, csv), PL_EXIT_USAGE);
+    assert_int_equal(CALL((char[]){"--csv"}, csv, (char[]){"--svg"}, csv), PL_EXIT_USAGE);
+    assert_int_equal(CALL((char[]){"--csv"}, csv, (char[]){"--trace"}, csv), PL_EXIT_USAGE);
+    assert_int_equal(CALL((char[]){"--beyond"}, (char[]){"--csv"}, csv), PL_EXIT_USAGE);
+    assert_int_equal(CALL((char[]){"--protocol"}, (char[]){"--svg"}, csv), PL_EXIT_USAGE);
+    assert_int_equal(CALL((char[]){"--days"}, (char[]){"0.1"}, (char[]){"--csv"}, csv, (char[]){"--svg"},
+                          (char[]){"/no/such/folder/a.svg"}),
+                     PL_EXIT_FAILED);
+    slurp(csv, text, sizeof text);
+    assert_string_equal(text, "precious");
+    if (access("/dev/full", W_OK) == 0) {
+        assert_int_equal(CALL((char[]){"--days"}, (char[]){"0.1"}, (char[]){"--csv"}, (char[]){"/dev/full"}),
+                         PL_EXIT_FAILED);
+        assert_int_equal(CALL((char[]){"--days"}, (char[]){"0.1"}, (char[]){"--svg"}, (char[]){"/dev/full"}),
+                         PL_EXIT_FAILED);
+    }
+    (void)snprintf(csv, sizeof csv, "%s", tempdir_path(&t, "a.csv.tmp"));
+    assert_int_not_equal(access(csv, F_OK), 0);
+    tempdir_release(&t);
+}
+
 static void test_modes(void **state)
 {
     (void)state;
@@ -137,10 +167,8 @@ static void test_modes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_trace),
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_modes),
+        cmocka_unit_test(test_trace),      cmocka_unit_test(test_files), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_files_stay), cmocka_unit_test(test_modes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

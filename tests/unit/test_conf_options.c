@@ -107,7 +107,7 @@ static void mistakes_name_file_line_and_key(void **state)
         const char *yaml, *sentence;
     } wrong[] = {
         {"text: a\nu32: 257\n", "c.yaml, line 2: u32 is 257, expected 1 to 256.\n"},
-        {"u32: 30s\n", "c.yaml, line 1: u32 is '30s', expected a whole number.\n"},
+        {"u32: 30s\n", "c.yaml, line 1: u32 is '30s', expected a whole number, from 1 to 256.\n"},
         {"flag: yes\n", "c.yaml, line 1: flag is 'yes', expected true or false.\n"},
         {"flags: true\n", "c.yaml, line 1: there is no key 'flags'"},
         {"config: x\n", "c.yaml, line 1: there is no key 'config'"},

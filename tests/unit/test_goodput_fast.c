@@ -44,7 +44,7 @@ static void draw_options(struct pl_prng *r, struct pl_goodput_options *o)
     o->speed_sd = pl_prng_below(r, 2) != 0 ? 0.01 : 0;
     o->stragglers_per_day = between(r, 0, 50);
     o->outages_per_day = pl_prng_below(r, 2) != 0 ? between(r, 0, 50) : 0;
-    o->link_bits_s = pl_prng_below(r, 2) != 0 ? 1e11 : 0;
+    o->link_bits_s = pl_prng_below(r, 2) != 0 ? 4e12 : 0; /* carries a fragment a period */
     o->step_s = between(r, 0.1, 10);
     o->period_steps = (uint32_t)pl_prng_range(r, 2, 50);
     o->quorum = (uint32_t)pl_prng_range(r, 1, o->learners);
@@ -244,6 +244,31 @@ static void test_nonsense(void **state)
     REFUSED(straggler_factor, 0, "straggler-factor");
     REFUSED(failures, PL_GOODPUT_TRACE, "trace");
     REFUSED(algorithm, PL_GOODPUT_ALGORITHMS, "algorithm");
+    REFUSED(days, 1e-300, "days");
+    REFUSED(link_bits_s, 1e-300, "link-rate is 0 bit/s, expected 0 (no limit) or at least 694444445:");
+}
+
+/* What would take hours or fill the memory. */
+static void test_too_much(void **state)
+{
+    (void)state;
+    const struct pl_goodput_event often[] = {{1e-300, 0, false}};
+    struct pl_goodput_options o;
+    REFUSED(mtbi_s, 1, "days asks for more than 500000000 events, expected at most 104 seconds");
+    REFUSED(stragglers_per_day, 1e5 * (o_.days = 36500) / 36500, "days");
+    REFUSED(outages_per_day, 1e5 * (o_.days = 36500) / 36500, "days");
+    REFUSED(domain_loss_per_day, 1e4, "days");
+    REFUSED(chips, 1000000000 * (o_.slice_chips = 1), "slice is 1, expected at least 34");
+    pl_goodput_defaults(&o);
+    o.algorithm = PL_GOODPUT_DILOCO;
+    o.step_s = 1e-3;
+    o.period_steps = 2;
+    expect_refused(&o, "days");
+    pl_goodput_defaults(&o);
+    o.failures = PL_GOODPUT_TRACE;
+    o.trace = often;
+    o.trace_count = o.trace_nodes = 1;
+    expect_refused(&o, "days");
 }
 
 static void test_nonsense_in_lists(void **state)
@@ -349,12 +374,13 @@ static void test_intervals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_books_balance),     cmocka_unit_test(test_seeds_differ),
-        cmocka_unit_test(test_largest),           cmocka_unit_test(test_cost_follows_failures),
-        cmocka_unit_test(test_weibull_rate),      cmocka_unit_test(test_trace),
-        cmocka_unit_test(test_trace_rigid),       cmocka_unit_test(test_nonsense),
-        cmocka_unit_test(test_nonsense_in_lists), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_out_of_memory),     cmocka_unit_test(test_intervals),
+        cmocka_unit_test(test_books_balance), cmocka_unit_test(test_seeds_differ),
+        cmocka_unit_test(test_largest),       cmocka_unit_test(test_cost_follows_failures),
+        cmocka_unit_test(test_weibull_rate),  cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_trace_rigid),   cmocka_unit_test(test_nonsense),
+        cmocka_unit_test(test_too_much),      cmocka_unit_test(test_nonsense_in_lists),
+        cmocka_unit_test(test_names),         cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_intervals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -162,6 +162,9 @@ static void test_job_over_sites(void **state)
     o.outages_per_day = 86400.0 / 2 / 900; /* one of the two every 900 s */
     o.outage = (struct pl_goodput_time){PL_GOODPUT_EXPONENTIAL, 100, 1, 1};
     goodput_assert_near(goodput_run(&o).goodput, 0.9, 0.01);
+    o.mtbi_s = 20.0 * (double)o.chips; /* a mesh formed anew meanwhile does not bring the link back */
+    goodput_assert_near(goodput_run(&o).lost_wait, 0.1, 0.01);
+    o.mtbi_s = 1e12;
     o.algorithm = PL_GOODPUT_DECOUPLED;
     o.staleness_max = 1000;
     o.period_steps = 4096;
@@ -174,6 +177,7 @@ static void test_late_work(void **state)
     (void)state;
     struct pl_goodput_options o;
     goodput_quiet(&o);
+    o.learners = 8;
     o.step_s = 1;
     o.period_steps = 50;
     o.staleness_max = 2; /* 100 s */
@@ -181,6 +185,29 @@ static void test_late_work(void **state)
     o.outage = (struct pl_goodput_time){PL_GOODPUT_EXPONENTIAL, 100, 1, 1};
     struct pl_goodput_result r = goodput_run(&o);
     goodput_assert_near(r.lost_overwrite, 200 * exp(-1) / 1000, 0.006);
+    o.quorum = 8; /* without it nobody merges, so nothing gets old */
+    goodput_assert_near(goodput_run(&o).lost_overwrite, 0, 1e-9);
+    o.learners = o.quorum = 1;
+    goodput_assert_near(goodput_run(&o).goodput, 1, 1e-9);
+}
+
+/* Half of all time links are down for long; a step that a failure took then is not lost once more with the outage, so what
+ * is overwritten is half of what no failure took. */
+static void test_late_work_is_lost_once(void **state)
+{
+    (void)state;
+    struct pl_goodput_options o;
+    goodput_quiet(&o);
+    o.learners = 8;
+    o.step_s = 10;
+    o.period_steps = 2;
+    o.staleness_max = 1;
+    o.mtbi_s = 20.0 * (double)o.chips / o.learners;
+    o.outages_per_day = 86.4;
+    o.outage = (struct pl_goodput_time){PL_GOODPUT_FIXED, 1000, 1, 1};
+    struct pl_goodput_result r = goodput_run(&o);
+    goodput_assert_near(r.lost_steps, 1 - 0.5 / expm1(0.5), 0.01);
+    goodput_assert_near(r.lost_overwrite / (r.lost_overwrite + r.goodput), 0.5, 0.01);
 }
 
 static void test_stragglers(void **state)
@@ -222,6 +249,7 @@ static void test_rejoin(void **state)
     o.domain_slices = 1000;
     o.domain_loss_per_day = 86400.0 / 9000;
     o.domain_repair = (struct pl_goodput_time){PL_GOODPUT_FIXED, 600, 1, 1};
+    o.step_s = 2;
     o.link_bits_s = 8e9;
     o.model_bytes = 1e11; /* 100 s on the link */
     o.disk_bytes_s = 3e11;
@@ -242,8 +270,9 @@ int main(void)
         cmocka_unit_test(test_repair_occupancy), cmocka_unit_test(test_uptime_product),
         cmocka_unit_test(test_growing_back),     cmocka_unit_test(test_spares),
         cmocka_unit_test(test_barrier),          cmocka_unit_test(test_job_over_sites),
-        cmocka_unit_test(test_late_work),        cmocka_unit_test(test_stragglers),
-        cmocka_unit_test(test_slowest_slice),    cmocka_unit_test(test_rejoin),
+        cmocka_unit_test(test_late_work),        cmocka_unit_test(test_late_work_is_lost_once),
+        cmocka_unit_test(test_stragglers),       cmocka_unit_test(test_slowest_slice),
+        cmocka_unit_test(test_rejoin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,6 +62,20 @@ static void test_agreement_in_trouble(void **state)
     expect_agreement(&o);
 }
 
+/* Nothing that one learner does without the syncer gets old: nobody else merges. */
+static void test_agreement_alone(void **state)
+{
+    (void)state;
+    struct pl_goodput_options o;
+    pl_goodput_defaults(&o);
+    o.chips = 1500;
+    o.learners = 1;
+    o.mtbi_s = 1e5;
+    o.outages_per_day = 40;
+    o.outage.mean_s = 200;
+    expect_agreement(&o);
+}
+
 /* Without failures everybody is in every round, and everything is merged. */
 static void test_quiet(void **state)
 {
@@ -101,6 +115,14 @@ static void test_refuses(void **state)
     assert_non_null(strstr(err.text, "algorithm is diloco, expected decoupled"));
     pl_goodput_defaults(&o);
     assert_int_equal(pl_protocol_run(&o, 0, &alloc, &r, &err), PELAGO_INVALID);
+    assert_int_equal(pl_protocol_run(&o, UINT64_MAX, &alloc, &r, &err), PELAGO_INVALID);
+    assert_non_null(strstr(err.text, "rounds is 18446744073709551615, expected 1 to 10000000"));
+    assert_int_equal(pl_protocol_run(&o, 5000000, &alloc, &r, &err), PELAGO_INVALID);
+    assert_non_null(strstr(err.text, "expected at most 1250000 with 8 learners"));
+    o.step_s = 1e6;
+    assert_int_equal(pl_protocol_run(&o, 10, &alloc, &r, &err), PELAGO_INVALID);
+    assert_non_null(strstr(err.text, "step is 1000000 seconds, expected at most 600"));
+    pl_goodput_defaults(&o);
     o.days = 0.01;
     assert_int_equal(pl_protocol_run(&o, 10000, &alloc, &r, &err), PELAGO_INVALID);
     assert_non_null(strstr(err.text, "days is too short"));
@@ -128,9 +150,10 @@ static void test_out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_agreement), cmocka_unit_test(test_agreement_in_trouble),
-        cmocka_unit_test(test_quiet),     cmocka_unit_test(test_repeats),
-        cmocka_unit_test(test_refuses),   cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_agreement),       cmocka_unit_test(test_agreement_in_trouble),
+        cmocka_unit_test(test_agreement_alone), cmocka_unit_test(test_quiet),
+        cmocka_unit_test(test_repeats),         cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -118,6 +118,14 @@ static void test_other_nonsense(void **state)
         assert_refused(cases[i].sentence);
         *cases[i].field = before;
     }
+    double tokens = in.tokens, params = in.params;
+    in.tokens = in.batch_tokens / 2;
+    assert_refused("a step of one learner (batch)");
+    in.tokens = tokens;
+    in.fixed.fragments = 2000;
+    in.params = 1500;
+    assert_refused("fragments is 2000, expected 1 to 1500, the parameters");
+    in.params = params;
     in.fixed.fragments = 50;
     in.fixed.period = 40;
     assert_refused("fragments is 50, expected 1 to 40, the period");
