@@ -25,6 +25,8 @@
 
 enum {
     NORM_FACTOR = 16,   /* times the usual norm; of honest learners at speeds 1 to 4 none came to 3 */
+    MANY_ROOTS = 2,     /* of four times the usual steps on more is thought of an absence */
+    STRAIGHT_SHARE = 4, /* of NORM_FACTOR is left where one has gone straight on */
     SHORT_SHARE = 10,   /* a tenth of the parameters' own norm is never too long */
     LEAST_RATE = 64,    /* of the peak: what the first steps of a warm-up are measured in */
     SPEED_FACTOR = 64,  /* times as fast as the usual learner */
@@ -58,14 +60,14 @@ void pl_guard_norms(const struct pl_layout *l, uint32_t fragment, enum pl_codec 
     }
 }
 
-/* Of the norms of slice k, in units of the learning rate, and by the root of the steps or not. */
-static double median(const struct pl_shard_fragment *f, uint32_t k, bool by_root)
+/* Of the norms of a slice, in units of the learning rate, by so many roots of the steps. */
+static double median(const struct pl_shard_fragment *f, const float *norms, unsigned roots)
 {
     double sorted[PL_GATE_HISTORY];
     for (uint32_t i = 0; i < f->norm_count; i++) {
-        double v = (double)f->norms[k][i] / (double)f->rates[i];
+        double v = (double)norms[i] / (double)f->rates[i];
         uint32_t at = i;
-        if (by_root)
+        for (unsigned n = 0; n < roots; n++)
             v /= (double)f->roots[i];
         for (; at > 0 && sorted[at - 1] > v; at--)
             sorted[at] = sorted[at - 1];
@@ -93,13 +95,27 @@ static double own_norm(const struct pl_syncer_host *h, const struct pl_shard_fra
     return fmax(own, VALUE_MIN * sqrt((double)s->count));
 }
 
+/* What is usual for so many steps. Steps at random go as far as their root. Who brings many more than the others made
+ * some of them long ago, perhaps at a higher rate, and may have gone straight on. */
+static double usual_norm(const struct pl_syncer_host *h, const struct pl_shard_fragment *f, uint32_t k,
+                         double root, double rate)
+{
+    const float *norms = f->norms[k];
+    double plain = median(f, norms, 0), by_root = median(f, norms, 1),
+           usual = rate * fmax(plain, root * by_root);
+    if (root * by_root <= MANY_ROOTS * plain)
+        return usual;
+    double straight = (double)h->settings.trainer.schedule.peak * root * root * median(f, norms, 2);
+    return fmax(usual, straight / STRAIGHT_SHARE);
+}
+
 /* The longest norm of slice k that is believed for a contribution of root^2 steps. */
 static double longest(const struct pl_syncer_host *h, const struct pl_shard_fragment *f, uint32_t k,
                       double norm, double root, double rate)
 {
     if (f->norm_count < PL_GATE_HISTORY_MIN)
         return NORM_FACTOR * root * own_norm(h, f, k);
-    double usual = rate * fmax(median(f, k, false), root * median(f, k, true));
+    double usual = usual_norm(h, f, k, root, rate);
     if (norm <= NORM_FACTOR * usual)
         return NORM_FACTOR * usual;
     return fmax(NORM_FACTOR * usual, own_norm(h, f, k) / SHORT_SHARE);

@@ -4,6 +4,7 @@
 
 #include "host/home.h"
 #include "host/recorder.h"
+#include "host/syncer_host_int.h"
 #include "net_rig.h"
 
 #include <setjmp.h>
@@ -203,6 +204,39 @@ static void a_push_a_million_times_too_long_is_refused(void **state)
         for (uint64_t i = 0; i < rig.run.layout.fragments[f].values; i++)
             largest = fmaxf(largest, fabsf(rig.islands[0].fragments[f].anchor[i]));
     assert_true(largest < 2);
+    syncer_rig_release(&rig);
+}
+
+/* Back after a long absence near the end of a run: hundreds of steps, made in one direction when the rate was ten times as
+ * high. So long a vector of as few steps as everybody's is no honest one. */
+static void long_work_of_many_steps_is_believed(void **state)
+{
+    (void)state;
+    struct pl_error err;
+    syncer_rig_init(&rig, 3);
+    rig.run.settings.trainer.schedule = (struct pl_schedule){
+        .kind = PL_SCHEDULE_COSINE, .peak = 1e-2f, .floor = 0.1f, .total_tokens = 1000, .warmup_tokens = 1};
+    syncer_rig_create(&rig);
+    syncer_rig_start(&rig);
+    struct pl_syncer_host *h = rig.host;
+    struct pl_shard_fragment *f = pl_shost_fragment(h, 0);
+    uint32_t slices = h->layout.fragments[0].slice_count;
+    double norms[64];
+    assert_true(slices <= 64);
+    for (uint32_t i = 0; i < PL_GATE_HISTORY; i++) {
+        for (uint32_t k = 0; k < slices; k++)
+            norms[k] = 10 + i % 3;
+        assert_true(pl_guard_norms_ok(h, f, 4, norms, &err));
+        f->rates[i] = 1e-3f; /* as if it were the run's end: a tenth of the peak */
+    }
+    for (uint32_t k = 0; k < slices; k++)
+        norms[k] = 10 * 200 * 10;
+    assert_true(pl_guard_norms_ok(h, f, 800, norms, &err));
+    assert_false(pl_guard_norms_ok(h, f, 4, norms, &err));
+    assert_non_null(strstr(err.text, "times as long as usual"));
+    for (uint32_t k = 0; k < slices; k++)
+        norms[k] = 10 * 200 * 10 * 16.0;
+    assert_false(pl_guard_norms_ok(h, f, 800, norms, &err));
     syncer_rig_release(&rig);
 }
 
@@ -439,6 +473,7 @@ int main(void)
         cmocka_unit_test(a_damaged_recording_is_noticed),
         cmocka_unit_test(a_push_that_does_not_match_its_digest_is_refused),
         cmocka_unit_test(a_push_a_million_times_too_long_is_refused),
+        cmocka_unit_test(long_work_of_many_steps_is_believed),
         cmocka_unit_test(a_newcomer_that_claims_a_past_is_refused),
         cmocka_unit_test(steps_nobody_can_have_done_are_refused),
         cmocka_unit_test(a_silent_learner_delays_no_round),
