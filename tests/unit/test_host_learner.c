@@ -217,9 +217,10 @@ static void test_two_shards(void **state)
     struct progress more = {.l = l, .version = version + 5};
     assert_int_equal(l->host->layout.fragments[0].shard, 0);
     if (!run_rig_until(&rig, first_fragment_grows, &more, 60))
-        fail_msg("from version %lu on step %lu; now %lu, step %lu, live %d; the log:\n%s", (unsigned long)version,
-                 (unsigned long)before, (unsigned long)pl_learner_version(l->host->core, 0, &digest),
-                 (unsigned long)steps_of(l), l->host->shards[0].live, l->log);
+        fail_msg("from version %lu on step %lu; now %lu, step %lu, live %d; the log:\n%s",
+                 (unsigned long)version, (unsigned long)before,
+                 (unsigned long)pl_learner_version(l->host->core, 0, &digest), (unsigned long)steps_of(l),
+                 l->host->shards[0].live, l->log);
     run_rig_shard_start(&rig, 1);
     wait_for((struct progress){.l = l, .version = version + 5, .live = true});
     check_anchors(l->host, version + 5);
