@@ -466,18 +466,19 @@ static void session_done(struct pl_learner *l, uint32_t shard, struct pl_learn_f
 void pl_learner_on_close(struct pl_learner *l, uint32_t shard, enum pl_link link,
                          const struct pl_msg_close *m, struct pl_learn_fxs *out)
 {
+    char said[PL_TEXT_MAX + 1] = "";
+    if (m->text.len > 0)
+        memcpy(said, m->text.data, pl_min32(m->text.len, PL_TEXT_MAX));
     if (m->code == PL_REASON_FENCED || m->code == PL_REASON_WRONG_RUN) {
-        char said[PL_TEXT_MAX + 1] = "";
         char text[PL_TEXT_MAX + 1];
-        if (m->text.len > 0)
-            memcpy(said, m->text.data, pl_min32(m->text.len, PL_TEXT_MAX));
         (void)pl_fmt(text, sizeof text, "shard %u: %s (%s)", (unsigned)shard, pl_reason_text(m->code), said);
         leave(l, PL_LEARN_FX_FATAL, shard, text, out);
     } else if (m->code == PL_REASON_DONE && link == PL_LINK_CONTROL) {
         session_done(l, shard, out);
     } else {
         /* The host is told to drop its end too, so that no CLOSED meets the next dialling. */
-        pl_learner_disconnect(l, shard, link, out, PL_REASON_LEAVING, "the shard closed: %s",
-                              pl_reason_name(m->code));
+        pl_learner_disconnect(l, shard, link, out, PL_REASON_LEAVING, "the shard closed: %s%s%s%s",
+                              pl_reason_name(m->code), said[0] != '\0' ? " (" : "", said,
+                              said[0] != '\0' ? ")" : "");
     }
 }

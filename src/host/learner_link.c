@@ -229,7 +229,7 @@ void pl_lhost_disconnect(struct pl_learner_host *h, const struct pl_learn_effect
         .type = PL_MSG_CLOSE,
         .u.close = {.code = fx->u.conn.reason,
                     .text = {(const uint8_t *)fx->u.conn.text, (uint32_t)strlen(fx->u.conn.text)}}};
-    if (fx->u.conn.reason != PL_REASON_LEAVING)
+    if (fx->u.conn.link == PL_LINK_CONTROL && fx->u.conn.reason != PL_REASON_DONE)
         pl_lhost_log(h, "left shard %u: %s", fx->u.conn.shard, fx->u.conn.text);
     if (l->conn != NULL) {
         if (l->up)

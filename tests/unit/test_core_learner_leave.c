@@ -127,7 +127,7 @@ static void tries_again_when_refused_or_closed_for_now(void **state)
     lrig_start(r);
     lrig_opened(r, 0, PL_LINK_CONTROL);
     lrig_msg(r, 0, PL_LINK_CONTROL, closing(PL_MSG_REFUSE, PL_REASON_FULL));
-    lrig_expect_disconnect(r, 0, PL_LINK_CONTROL, PL_REASON_LEAVING, "the shard closed: FULL");
+    lrig_expect_disconnect(r, 0, PL_LINK_CONTROL, PL_REASON_LEAVING, "the shard closed: FULL (because)");
     lrig_timeout(r);
     assert_non_null(lrig_find(r, PL_LEARN_FX_CONNECT));
     lrig_release(r);
