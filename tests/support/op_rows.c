@@ -90,9 +90,12 @@ static void swiglu_call(struct op_rig *r, struct pl_engine *e)
 /* Variants: bit 0, large values; bit 1, dgu is gu and h is dh. */
 static void swiglu_dx_setup(struct op_rig *r)
 {
-    struct op_buf *gu = op_in(r, "gu", OP_ACT, r->shape[0], 2 * r->shape[1], (r->variant & 1) == 0 ? 2 : 60);
+    const double deviation = (r->variant & 1) == 0 ? 2 : 60;
+    struct op_buf *gu = op_in(r, "gu", OP_ACT, r->shape[0], 2 * r->shape[1], deviation);
     struct op_buf *dh = op_in(r, "dh", OP_ACT, r->shape[0], r->shape[1], 1);
-    struct op_buf *dgu = op_out(r, "dgu", OP_ACT, r->shape[0], 2 * r->shape[1], 4e-6, OP_ROUNDED);
+    /* dgate is a difference of two values as large as the gate (seeds 133 and 202 have it alone in a row). */
+    const double exact = 4e-6 + 2e-7 * deviation;
+    struct op_buf *dgu = op_out(r, "dgu", OP_ACT, r->shape[0], 2 * r->shape[1], exact, OP_ROUNDED);
     struct op_buf *h = op_out(r, "h", OP_ACT, r->shape[0], r->shape[1], 1e-6, OP_ROUNDED);
     if ((r->variant & 2) != 0) {
         op_share(r, dgu, gu);
@@ -129,8 +132,7 @@ static void xent_setup(struct op_rig *r)
     const uint32_t rows = r->shape[0], vocab = r->shape[1];
     const float scale = losses[r->variant].scale;
     const bool f32 = losses[r->variant].f32, kept = scale == 0.0f;
-    const double exact =
-        kept ? 0 : 2e-6 + 2e-7 * losses[r->variant].deviation; /* exp of a large difference */
+    const double exact = kept ? 0 : 2e-6;
     struct op_buf *logits =
         op_inout(r, "logits", f32 ? OP_F32 : OP_ACT, rows, vocab, exact, f32 || kept ? exact : OP_ROUNDED);
     logits->ld = op_ld(r, vocab);
