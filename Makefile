@@ -1,13 +1,15 @@
 # A menu. meson and ninja build, scripts/ do the work; there is no compile rule here.
-.PHONY: help setup build test demo sim bench bench-trainer bench-cluster soak validate check-aarch64 check-tales fuzz mutants cov lint format ci clean
+.PHONY: help setup build test seeds demo sim bench bench-trainer bench-cluster soak validate check-aarch64 check-tales fuzz mutants cov lint format ci clean
 SEEDS ?= 1..1000
 T ?= 60
+N ?= 20
 BUILD_SETUP = @scripts/setup build
 ALL_SETUP = @scripts/setup all
 
 help:
 	@echo 'make build             the program, build/pelago'
 	@echo 'make test              set up, build, run every quick test'
+	@echo 'make seeds N=20        run the quick tests again and again with seeds nobody has tried'
 	@echo 'make demo              four learners train one model; one is killed and comes back; about a minute'
 	@echo 'make sim SEEDS=1..1000 simulate these seeds; SEED=7 one of them with its trace'
 	@echo 'make bench             speed and scale of the simulator, as JSON'
@@ -38,6 +40,10 @@ test:
 	@scripts/test.sh release
 	@scripts/sim.sh recorded
 	@scripts/sim.sh 1..40
+
+seeds:
+	$(BUILD_SETUP)
+	@FRESH=$(N) scripts/test.sh release
 
 demo: build
 	@scripts/demo.sh

@@ -13,7 +13,7 @@ TARGETS=pelago scripts/build.sh hooks
 binary=build-hooks/pelago
 mode=${1:-search}
 jobs=${JOBS:-$(nproc)}
-fresh=$(($(date +%s) * 1000))
+fresh=$(($(scripts/seed.sh) % 10000000000 * 1000))
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 

@@ -1,6 +1,8 @@
 #!/bin/bash
 # scripts/test.sh [release|asan|hooks|cov] [SUITE...] - build, then run the tests: all suites (unit, proto, fault, grad, e2e)
 # or those named. One test by name: meson test -C build NAME -v. The last line counts single test cases.
+#
+# Random tests start from the commit's own seed (scripts/seed.sh); FRESH=20 runs all but e2e 20 times with new seeds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=${1:-release}
@@ -14,7 +16,16 @@ for suite in "$@"; do suites+=(--suite "$suite"); done
 export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
 export UBSAN_OPTIONS=print_stacktrace=1
 code=0
-meson test -C "$folder" --no-rebuild --print-errorlogs "${suites[@]}" || code=$?
+repeat=()
+if [ -n "${FRESH:-}" ]; then
+    unset PL_SEED
+    repeat=(--repeat "$FRESH" --no-suite e2e)
+else
+    PL_SEED=$(scripts/seed.sh)
+    export PL_SEED
+    echo "random tests from seed $PL_SEED"
+fi
+meson test -C "$folder" --no-rebuild --print-errorlogs "${repeat[@]}" "${suites[@]}" || code=$?
 log=$folder/meson-logs/testlog.txt
 passed=0 failed=0
 if [ -f "$log" ]; then
