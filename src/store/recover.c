@@ -1,8 +1,8 @@
 /* store/recover.c - pl_store_open: which files count, what is loaded and replayed, what is cut off.
  *
  * The order of things is the argument: nothing is changed in the directory before all that is needed has been read
- * and found good; then a new journal file begins, and only when that is durable do files go that it or a snapshot
- * made useless.
+ * and found good; then the names that were seen are made durable and a new journal file begins, and only when that is
+ * durable do files go that it or a snapshot made useless.
  *
  * Torn or rotten? A record that is damaged although something written later says that it was durable (a mark or a
  * record behind it, the head of a newer file, a snapshot) is rot, and the store refuses to open. Damage that nobody
@@ -281,6 +281,18 @@ static enum pelago_status read_state(struct recovery *r, struct pl_error *err)
     return replay(r, err);
 }
 
+/* A file whose name is seen was whole and synced before it got that name, but the name itself may hang in the air: the
+ * process before this one may have died between the rename and the sync of the directory. The next file must not have
+ * its name first. Its head vouches for records that lie only in the files before it, so a power cut that kept the
+ * newer name and lost the older one would leave a journal with a hole that somebody swears was never there. */
+static enum pelago_status settle_names(const struct pl_store *s, struct pl_error *err)
+{
+    enum pelago_status st = s->dir.ops->sync_dir(s->dir.self);
+    if (st != PELAGO_OK)
+        return pl_fail(err, st, "The names in the directory cannot be made durable: %s.", pl_status_text(st));
+    return PELAGO_OK;
+}
+
 /* Begins the new journal file and removes what nobody needs. */
 static enum pelago_status begin_journal(struct recovery *r, struct pl_error *err)
 {
@@ -299,6 +311,7 @@ static enum pelago_status begin_journal(struct recovery *r, struct pl_error *err
         start = (struct pl_spot){PL_SEGMENT_HEADER_BYTES, r->last.header.first_seq, r->last.header.link};
     r->report->carried = last_seq + 1 - start.next_seq;
     pl_scan_seek(&r->last, &start);
+    PL_TRY(settle_names(s, err));
     PL_TRY(pl_store_begin_segment(s, &start, &r->last, last_seq, err));
     for (uint32_t i = 0; i < r->void_count; i++)
         pl_store_remove_segment_file(s, r->void_generations[i]);
