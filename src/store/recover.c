@@ -21,8 +21,9 @@ struct recovery {
     uint64_t base_seq;         /* what the snapshot covers; 0 without one */
     uint64_t base_link;        /* of that record */
     enum pelago_status unread; /* CORRUPT, or why a snapshot that may be good could not be read */
-    uint32_t start;            /* first file in the table that is needed */
-    struct pl_scan last;       /* of the newest file; open after a good replay, unless the store is fresh */
+    struct pl_error unread_error;
+    uint32_t start;      /* first file in the table that is needed */
+    struct pl_scan last; /* of the newest file; open after a good replay, unless the store is fresh */
     uint64_t void_generations[PL_SEGMENTS_MAX]; /* superseded files, to be removed at the end */
     uint32_t void_count;
 };
@@ -138,8 +139,10 @@ static enum pelago_status choose_snapshot(struct recovery *r, struct pl_error *e
         }
         PL_MARK("store.snapshot_passed_over");
         s->snapshots[i - 1].good = false;
-        if (st != PELAGO_CORRUPT)
+        if (st != PELAGO_CORRUPT) {
             r->unread = st;
+            r->unread_error = why;
+        }
         if (r->report->snapshots_bad++ == 0)
             r->report->snapshot_error = why;
     }
@@ -281,6 +284,15 @@ static enum pelago_status read_state(struct recovery *r, struct pl_error *err)
     return replay(r, err);
 }
 
+/* A snapshot that could not be read may be good, and nobody knows whether the journal's damage matters with it: it may be
+ * a gap before that snapshot, between old files that could not be removed. So that is what is wrong, not the damage. */
+static enum pelago_status blame_unread(const struct recovery *r, enum pelago_status st, struct pl_error *err)
+{
+    if (st == PELAGO_CORRUPT && r->unread != PELAGO_CORRUPT)
+        return pl_fail(err, r->unread, "%s", r->unread_error.text);
+    return st;
+}
+
 /* A file whose name is seen was whole and synced before it got that name, but the name itself may hang in the air: the
  * process before this one may have died between the rename and the sync of the directory. The next file must not have
  * its name first. Its head vouches for records that lie only in the files before it, so a power cut that kept the
@@ -394,7 +406,7 @@ enum pelago_status pl_store_open(struct pl_store *s, struct pl_dir dir,
     dir.ops->remove(dir.self, PL_SNAPSHOT_TEMP);
     enum pelago_status st = list_files(&r, err);
     if (st == PELAGO_OK)
-        st = read_state(&r, err);
+        st = blame_unread(&r, read_state(&r, err), err);
     if (st == PELAGO_OK)
         st = begin_journal(&r, err);
     pl_scan_close(&r.last);

@@ -494,6 +494,30 @@ static void test_reads_behind_damage(void **state)
     assert_int_equal(replayed, 2);
 }
 
+/* Old files with a gap between them do not matter next to a snapshot, and are not blamed when it cannot be read. */
+static void test_reads_before_a_gap(void **state)
+{
+    (void)state;
+    bool blamed = false;
+    forge_begin(&forge, 1, 1, 0, pl_link_start(forge_run_id));
+    forge_records(&forge, 5);
+    forge_store(&forge, world.disk);
+    forge_records(&forge, 1);
+    forge_snapshot(world.disk, 6, forge.link, forge_run_id);
+    forge_begin(&forge, 2, 7, 6, forge.link);
+    forge_store(&forge, world.disk);
+    for (uint64_t n = 0;; n++) {
+        pl_disk_set_fault(world.disk, PL_DISK_READ, (struct pl_disk_fault){n, 1, PELAGO_IO});
+        if (open_store() == PELAGO_OK)
+            break;
+        blamed = blamed || strstr(world.error.text, "snapshot-0000000000000006.pl cannot be read") != NULL;
+        assert_null(strstr(world.error.text, "damaged"));
+        pl_disk_process_died(world.disk);
+    }
+    assert_true(blamed);
+    assert_int_equal(world.report.snapshot_seq, 6);
+}
+
 static void test_too_many_files(void **state)
 {
     (void)state;
@@ -564,6 +588,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_moving_files, setup, teardown),
         cmocka_unit_test_setup_teardown(test_moving_snapshot, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reads_behind_damage, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_reads_before_a_gap, setup, teardown),
         cmocka_unit_test_setup_teardown(test_too_many_files, setup, teardown),
         cmocka_unit_test_setup_teardown(test_proof_is_far_away, setup, teardown),
     };
