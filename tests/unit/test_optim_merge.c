@@ -116,13 +116,14 @@ static void test_equal_vectors_give_the_vector(void **state)
     double scratch[SCRATCH(M_MAX)];
     for (uint32_t m = 0; m < M_MAX; m++)
         c[m] = draw_contribution(&r, v, 1000000, 50);
+    /* Forty roundings of a running sum; 3 epsilon, as it was, one seed in 25 exceeds (112910863629). */
     for (uint32_t count = 1; count <= M_MAX; count++) {
         pl_merge(PL_MERGE_MEAN, c, count, N_MAX, &(struct pl_merge_work){.scratch = scratch}, out);
         for (size_t i = 0; i < N_MAX; i++)
-            assert_near((double)out[i], (double)v[i], (double)(3 * FLT_EPSILON * fabsf(v[i])));
+            assert_near((double)out[i], (double)v[i], (double)(10 * FLT_EPSILON * fabsf(v[i])));
         pl_merge(PL_MERGE_RDA, c, count, N_MAX, &(struct pl_merge_work){.scratch = scratch}, out);
         for (size_t i = 0; i < N_MAX; i++)
-            assert_near((double)out[i], (double)v[i], (double)(3 * FLT_EPSILON * fabsf(v[i])));
+            assert_near((double)out[i], (double)v[i], (double)(10 * FLT_EPSILON * fabsf(v[i])));
     }
 }
 
