@@ -230,6 +230,11 @@ static enum pl_outcome outcome(const struct pl_learner *l, const struct pl_learn
         PL_MARK("learner.reset");
         return PL_OUTCOME_DISCARD;
     }
+    if (too_stale(l, f)) {
+        /* Also where the last push was merged: what came after it is as old as everything else. */
+        PL_MARK("learner.too_stale");
+        return PL_OUTCOME_DISCARD;
+    }
     if (f->pending.state == PL_PENDING_READY && f->pending.round == u->last_merged)
         return PL_OUTCOME_MERGED;
     if (u->last_merged != f->last_merged) {
@@ -238,10 +243,6 @@ static enum pl_outcome outcome(const struct pl_learner *l, const struct pl_learn
         PL_MARK("learner.old_checkpoint");
         if (!pl_mutant(7))
             return PL_OUTCOME_DISCARD;
-    }
-    if (too_stale(l, f)) {
-        PL_MARK("learner.too_stale");
-        return PL_OUTCOME_DISCARD;
     }
     return PL_OUTCOME_KEPT;
 }
