@@ -104,7 +104,7 @@ static void on_apply(struct pl_checks *c, uint32_t person, uint64_t process, uin
     bool behind = s->process == process && !s->present && to > s->version && to - s->version > bound;
     uint32_t taken = s->taken++;
     c->staleness->process[cell] = process;
-    if (fx->u.update.outcome == PL_OUTCOME_KEPT && behind && s->long_away && taken == 0)
+    if (fx->u.update.outcome != PL_OUTCOME_DISCARD && behind && s->long_away && taken == 0)
         pl_check_fail(
             c, "staleness", now,
             "learner %lu came back with fragment %u at version %lu, takes %lu and keeps its work; at most "
