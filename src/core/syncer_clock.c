@@ -397,6 +397,10 @@ void pl_sync_lead_miss(struct pl_syncer *s, uint32_t m, uint64_t pulled_ns, stru
 {
     struct learner *l = &s->learners[m];
     uint64_t waited = s->now - pulled_ns;
+    if (l->report_ns <= pulled_ns && waited > l->step.mean + l->step.mean / 2) {
+        PL_MARK("syncer.stalled");
+        return; /* it stands still: that says nothing about its line */
+    }
     pl_average_add(&l->lead, waited + waited / 4 + s->interval / 4);
     l->good_rounds = 0;
     bool full = pl_sync_lead(s, m) >= half_period_ns(s);

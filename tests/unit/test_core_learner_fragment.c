@@ -275,13 +275,19 @@ static void a_stale_return_discards(void **state)
     lrig_pull(r, 0, 50, 0);
     train(r, 2);
     assert_int_equal(lrig_decide(r, lrig_update(0, 0, 3, 0))->u.update.outcome, PL_OUTCOME_KEPT);
-    again(r); /* merged work is never stale */
-    train(r, 2);
-    push(r, 0, 50, 0);
-    reconnect(r, 0);
-    lrig_opened(r, 0, PL_LINK_BULK);
-    lrig_msg(r, 0, PL_LINK_BULK, (struct pl_msg){.type = PL_MSG_ATTACHED});
-    assert_int_equal(lrig_decide(r, lrig_update(0, 0, 3, 50))->u.update.outcome, PL_OUTCOME_MERGED);
+    for (uint64_t behind = 2; behind <= 3;
+         behind++) { /* a push that was merged does not make younger what came after it */
+        again(r);
+        train(r, 2);
+        push(r, 0, 50, 0);
+        train(r, 1);
+        reconnect(r, 0);
+        lrig_opened(r, 0, PL_LINK_BULK);
+        lrig_msg(r, 0, PL_LINK_BULK, (struct pl_msg){.type = PL_MSG_ATTACHED});
+        assert_int_equal(lrig_decide(r, lrig_update(0, 0, behind, 50))->u.update.outcome,
+                         behind > 2 ? PL_OUTCOME_DISCARD : PL_OUTCOME_MERGED);
+        lrig_applied(r, 0, behind);
+    }
 }
 
 static void overwriting_resets_the_counters_always(void **state)
