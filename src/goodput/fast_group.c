@@ -20,11 +20,21 @@ void pl_fast_count(struct pl_fast *f)
         f->up_s += s;
 }
 
-/* What others merged while its link was down makes its work old; time in which nobody could merge does not. */
-static bool too_old(const struct pl_fast *f, const struct pl_fast_learner *l)
+/* From a link's return to the value that replaces what was done without it: half of the longest pause between two
+ * attempts to connect, and a few steps, because values are taken one by one and between two steps. */
+static double return_s(const struct pl_fast *f)
 {
-    double bound_s = (double)f->o->staleness_max * f->o->period_steps * f->o->step_s;
-    return f->merging_s - l->link_broke_merging_s > bound_s;
+    return 5 + 2 * f->o->step_s;
+}
+
+/* What others merged while its link was down makes its work old; time in which nobody could merge does not. Fragments
+ * are merged one after the other, so the bound on versions is passed by the first of them when it is reached in time, and
+ * by the last of them a period later. */
+static double too_old_share(const struct pl_fast *f, const struct pl_fast_learner *l)
+{
+    double period_s = (double)f->o->period_steps * f->o->step_s;
+    double periods = (f->merging_s - l->link_broke_merging_s + return_s(f)) / period_s;
+    return fmin(fmax(periods - f->o->staleness_max, 0), 1);
 }
 
 static void discard(struct pl_fast_learner *l, double work)
@@ -69,10 +79,24 @@ void pl_fast_stale(struct pl_fast *f, struct pl_fast_learner *l, double steps)
 
 /* ---- links ---- */
 
+static double useful_rate(const struct pl_fast *f, const struct pl_fast_learner *l)
+{
+    double share = (double)l->count[PL_FAST_ACTIVE] / l->slices;
+    return l->mode == PL_FAST_REJOIN ? 0 : share * pl_fast_pace(f, l);
+}
+
+/* What a learner has done and nobody merged yet, on average over its fragments: half of the time between two pushes of one
+ * (a period, or what the line needs for all of them), and what was on its way. */
+static double in_hand(const struct pl_fast *f, const struct pl_fast_learner *l)
+{
+    double between_s = fmax(f->o->period_steps * f->o->step_s, l->comm_s);
+    return (between_s / 2 + f->o->overlap_steps * f->o->step_s) * useful_rate(f, l);
+}
+
 static void link_broke(struct pl_fast *f, struct pl_fast_learner *l)
 {
     f->counts.outages++;
-    l->unmerged = 0;
+    l->unmerged = in_hand(f, l);
     l->link_broke_ns = f->now_ns;
     l->link_broke_merging_s = f->merging_s;
     l->link_ns = pl_fast_after(f, pl_draw_next(&f->outage, &l->prng[PL_FAST_LINK]));
@@ -85,8 +109,7 @@ static void link_healed(struct pl_fast *f, struct pl_fast_learner *l)
     double out_s = (double)(f->now_ns - l->link_broke_ns) / PL_FAST_SECOND;
     l->link_ns = pl_fast_after(f, pl_draw_exponential(&l->prng[PL_FAST_LINK], 86400 / l->outages_per_day));
     if (f->o->algorithm == PL_GOODPUT_DECOUPLED) {
-        if (too_old(f, l))
-            discard(l, l->unmerged);
+        discard(l, (l->unmerged + useful_rate(f, l) * return_s(f)) * too_old_share(f, l));
         l->stale_age = f->o->overlap_steps + out_s / f->o->step_s;
         l->stale_steps = f->o->period_steps;
     } else if (f->o->algorithm == PL_GOODPUT_DILOCO) {
