@@ -15,6 +15,8 @@ import sys
 SEEDS_WANTED = 5
 TOKENS_WANTED = 20.0
 ONE_SEED = {"large"}  # experiments that are asked for with one seed
+SCOUTED_SHOWN = 6
+
 TITLES = {
     "learners": "Learners, AdamW inside",
     "muon": "Learners, Muon inside",
@@ -197,29 +199,39 @@ def section(runs, experiment, short):
     return lines + ([""] + extra if extra else []) + [""]
 
 
+def scout_table(rows):
+    """Data-parallel and the best of 2, 4 and 8 learners; all of one sitting and one inner optimizer."""
+    best = min((r for r in rows if r["learners"] == 1), key=lambda r: r["eval_loss"])
+    lines = ["| learners | merge | inner rate | outer rate | falls over | momentum | loss | difference % | averaged |",
+             "|---|---|---|---|---|---|---|---|---|"]
+    for learners in sorted({r["learners"] for r in rows}):
+        alone = learners == 1
+        for r in sorted((r for r in rows if r["learners"] == learners), key=lambda r: r["eval_loss"])[:SCOUTED_SHOWN]:
+            momentum = f"{r['outer_mu']:g}" + (f" after {r['mu_warmup']}" if r["mu_warmup"] else "")
+            outer = ["", "", ""] if alone else [f"{r['outer_lr']:g}", f"{100 * r['decay']:g}%" if r["decay"] else "", momentum]
+            cells = ["data-parallel" if alone else str(learners), "" if alone else r["merge"], f"{r['inner_lr']:g}", *outer,
+                     f"{r['eval_loss']:.4f}", f"{100 * (r['eval_loss'] / best['eval_loss'] - 1):+.2f}", f"{r['averaged_loss']:.4f}"]
+            lines.append("| " + " | ".join(cells) + " |")
+    return lines + [""]
+
+
 def scouted(path):
     """The section of what experiments/scout.py saw; nothing of it is a result."""
     if not path.exists():
         return []
     rows = [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()]
-    best = min((r for r in rows if r["learners"] == 1), key=lambda r: r["eval_loss"])
     lines = [
         "## Scouted on a GPU: where to look", "",
-        "From `experiments/scout.jsonl`, which `experiments/scout.py` wrote: PyTorch on one GPU, without codecs, one seed, model and text "
-        f"of the other tables, {rows[0]['tokens_per_param']:.0f} tokens a parameter, H = {rows[0]['period']}. **No final figures**: they say which "
-        "settings are worth a run of pelago itself. Momentum \"0.8 after 20\" grows from nothing over 20 outer steps of a fragment. Averaged: "
-        "the mean of the outer parameters over the last tenth. Differences to the best data-parallel row; of eight learners the best "
-        "twelve. The same row twice came out 0.2% apart.",
-        "", "| learners | merge | inner rate | outer rate | momentum | loss | difference % | averaged |", "|---|---|---|---|---|---|---|---|"]
-    shown = [r for r in rows if r["learners"] < 8] + sorted((r for r in rows if r["learners"] == 8), key=lambda r: r["eval_loss"])[:12]
-    for r in sorted(shown, key=lambda r: (r["learners"], r["eval_loss"])):
-        alone = r["learners"] == 1
-        momentum = f"{r['outer_mu']:g}" + (f" after {r['mu_warmup']}" if r["mu_warmup"] else "")
-        cells = [str(r["learners"]) if not alone else "data-parallel", "" if alone else r["merge"], f"{r['inner_lr']:g}",
-                 "" if alone else f"{r['outer_lr']:g}", "" if alone else momentum, f"{r['eval_loss']:.4f}",
-                 f"{100 * (r['eval_loss'] / best['eval_loss'] - 1):+.2f}", f"{r['averaged_loss']:.4f}"]
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines + [""]
+        f"`experiments/scout.jsonl` has {len(rows)} settings that `experiments/scout.py` trained: PyTorch on one GPU, without codecs, one seed, "
+        f"model and text of the other tables, {rows[0]['tokens_per_param']:.0f} tokens a parameter, H = {rows[0]['period']}. **No final "
+        "figures**: they say which settings are worth a run of pelago itself. Momentum \"0.8 after 20\" grows from nothing over 20 outer "
+        "steps of a fragment. Falls over: the share of the run, at its end, in which the outer rate falls to a tenth. Averaged: the mean of "
+        "the outer parameters over the last tenth. Differences to the best data-parallel row of the table; of each number of learners "
+        f"the best {SCOUTED_SHOWN}. The same row twice came out 0.2% apart. Sittings read different parts of the text.", ""]
+    for sitting, muon in sorted({(r.get("sitting", 0), r["muon"]) for r in rows}):
+        lines += [f"Sitting {sitting}, {'Muon' if muon else 'AdamW'} inside:", ""]
+        lines += scout_table([r for r in rows if r.get("sitting", 0) == sitting and r["muon"] == muon])
+    return lines
 
 
 def page(runs):

@@ -53,7 +53,7 @@ static void choose_numbers(struct pl_settings *s, const struct pl_cluster_args *
     s->outer.lr = isnan(a->outer_lr) ? s->outer.lr : (float)a->outer_lr;
     s->outer.mu = isnan(a->outer_momentum) ? s->outer.mu : (float)a->outer_momentum;
     s->outer.delay = a->outer_delay > 0 ? a->outer_delay : s->outer.delay;
-    s->outer.warmup = a->outer_warmup > 0 ? a->outer_warmup : s->outer.warmup;
+    s->outer.warmup = a->outer_warmup != PL_NONE32 ? a->outer_warmup : s->outer.warmup;
     s->outer.decay = isnan(a->outer_decay) ? s->outer.decay : (float)a->outer_decay;
     s->outer.floor = isnan(a->outer_floor) ? s->outer.floor : (float)a->outer_floor;
     s->merge.trim = isnan(a->merge_trim) ? s->merge.trim : (float)a->merge_trim;
@@ -225,7 +225,7 @@ static enum pelago_status check_protocol(const struct pl_cluster_args *a, const 
         {"outer-momentum", !isnan(a->outer_momentum), differs(w->outer.mu, s->outer.mu)},
         {"outer", a->outer != NULL, w->outer.kind != s->outer.kind},
         {"outer-delay", a->outer_delay > 0, w->outer.delay != s->outer.delay},
-        {"outer-warmup", a->outer_warmup > 0, w->outer.warmup != s->outer.warmup},
+        {"outer-warmup", a->outer_warmup != PL_NONE32, w->outer.warmup != s->outer.warmup},
         {"outer-decay", !isnan(a->outer_decay), differs(w->outer.decay, s->outer.decay)},
         {"outer-floor", !isnan(a->outer_floor), differs(w->outer.floor, s->outer.floor)},
         {"codec-lr", a->codec_lr, !s->codec_lr},

@@ -58,8 +58,15 @@ void pl_settings_defaults(struct pl_settings *s)
     s->up = s->down = PL_CODEC_INT4;
     s->feedback_decay = pl_feedback_decay(s->up);
     s->selective = 0;
-    /* DESIGN section 5: with few outer steps a large momentum is far too much. */
-    s->outer = (struct pl_outer_rule){.lr = 0.7f, .mu = 0.5f, .kind = PL_OUTER_NESTEROV, .delay = 1};
+    /* docs/results.md: a large momentum is right for 2 to 8 learners once it has grown, and far too much for the first few
+     * outer steps; a rate that falls at the end takes the noise of the last ones away. */
+    s->outer = (struct pl_outer_rule){.lr = 0.7f,
+                                      .mu = 0.8f,
+                                      .kind = PL_OUTER_NESTEROV,
+                                      .delay = 1,
+                                      .warmup = 20,
+                                      .decay = 0.1f,
+                                      .floor = 0.1f};
     s->merge = (struct pl_merge_rule){.kind = PL_RULE_RDA, .trim = 0.25f, .guard = true};
     s->unit_sequences = pl_max32(64, 8 * s->trainer.batch * s->trainer.accumulate);
 }
