@@ -1,7 +1,7 @@
 #!/bin/bash
 # scripts/sim.sh A..B [OPTION...]     simulate these seeds on all cores; further options go to `pelago sim`
 # scripts/sim.sh recorded [OPTION...] every seed of tests/sim/seeds.txt: those that ever failed
-# scripts/sim.sh fresh N [OPTION...]  N seeds of this commit's own (scripts/seed.sh); which ones is printed
+# scripts/sim.sh fresh N [OPTION...]  N seeds of this code's own (scripts/seed.sh); which ones is printed
 #
 # BINARY=build-hooks/pelago runs another build. The last line counts seeds.
 set -euo pipefail
@@ -22,7 +22,7 @@ else
     if [ "$what" = fresh ]; then
         total=${1:?usage: scripts/sim.sh fresh N}
         shift
-        # Every commit looks elsewhere; a seed that fails is recorded and stays.
+        # Every change of the code looks elsewhere; a seed that fails is recorded and stays.
         first=$(($(scripts/seed.sh) % 10000000000 * 1000))
     else
         [[ $what =~ ^[0-9]+(\.\.[0-9]+)?$ ]] || { echo "scripts/sim.sh: seeds are written A..B, not $what" >&2; exit 2; }

@@ -2,7 +2,7 @@
 # scripts/test.sh [release|asan|hooks|cov] [SUITE...] - build, then run the tests: all suites (unit, proto, fault, grad, e2e)
 # or those named. One test by name: meson test -C build NAME -v. The last line counts single test cases.
 #
-# Random tests start from the commit's own seed (scripts/seed.sh); FRESH=20 runs all but e2e 20 times with new seeds.
+# Random tests start from the code's own seed (scripts/seed.sh); FRESH=20 runs all but e2e 20 times with new seeds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=${1:-release}
