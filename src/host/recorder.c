@@ -288,10 +288,12 @@ enum pelago_status pl_recorder_new(struct pl_recorder **out, const struct pl_all
     r->alloc = *alloc;
     pl_buf_init(&r->out, &r->alloc, UINT64_C(1) << 30);
     pl_buf_init(&r->effects, &r->alloc, UINT64_C(1) << 30);
-    r->file = fopen(path, "wbe");
-    int code = errno;
     put_head(r, &good, options, origin);
-    if (r->file == NULL || !good) {
+    r->file = good ? fopen(path, "wbe") : NULL;
+    if (r->file != NULL)
+        pl_recorder_flush(r); /* a process killed while it reads its journal leaves a recording, too */
+    int code = errno;
+    if (r->file == NULL || r->bad) {
         pl_recorder_free(r);
         return pl_fail(err, PELAGO_IO, "the recording %s cannot be written: %s", path,
                        good ? strerror(code) : "out of memory");
