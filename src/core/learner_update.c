@@ -223,6 +223,12 @@ static bool too_stale(const struct pl_learner *l, const struct pl_learn_fragment
     return false;
 }
 
+/* The push that we know of is in the new value. */
+static bool push_merged(const struct pl_learn_fragment *f)
+{
+    return f->pending.state == PL_PENDING_READY && f->pending.round == f->update.last_merged;
+}
+
 static enum pl_outcome outcome(const struct pl_learner *l, const struct pl_learn_fragment *f)
 {
     const struct pl_incoming *u = &f->update;
@@ -235,7 +241,7 @@ static enum pl_outcome outcome(const struct pl_learner *l, const struct pl_learn
         PL_MARK("learner.too_stale");
         return PL_OUTCOME_DISCARD;
     }
-    if (f->pending.state == PL_PENDING_READY && f->pending.round == u->last_merged)
+    if (push_merged(f))
         return PL_OUTCOME_MERGED;
     if (u->last_merged != f->last_merged) {
         /* Work was merged that this state does not remember pushing: what theta holds of it would count
@@ -256,7 +262,8 @@ static void trace_outcome(const struct pl_learner *l, uint32_t fragment, struct 
     else if (f->update.outcome == PL_OUTCOME_KEPT)
         PL_LEARN_TRACE(out, LEARN_KEPT, fragment, version, l->steps - f->base_steps);
     else
-        PL_LEARN_TRACE(out, LEARN_DISCARD, fragment, version, l->steps - f->base_steps);
+        PL_LEARN_TRACE(out, LEARN_DISCARD, fragment, version,
+                       l->steps - (push_merged(f) ? f->pending.steps : f->base_steps));
 }
 
 void pl_learner_decoded(struct pl_learner *l, const struct pl_learn_event *ev, struct pl_learn_fxs *out)

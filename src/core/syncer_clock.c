@@ -129,11 +129,9 @@ void pl_sync_doubt(struct pl_syncer *s, uint64_t identity, bool doubted)
         s->clock_sum = pl_add_sat(s->clock_sum, counted_tokens(&s->learners[s->by_identity[i]]));
 }
 
-static void tell_clock(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out)
+void pl_sync_tell_clock(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out)
 {
     struct learner *l = &s->learners[m];
-    if (l->told_ns != 0 && s->now - l->told_ns < pl_sync_heartbeat(s) / 2)
-        return;
     l->told_ns = s->now;
     struct pl_msg msg = {.type = PL_MSG_CLOCK,
                          .u.clock = {.clock_tokens = pl_sync_clock(s), .rate = s->rate, .tick = s->tick}};
@@ -234,7 +232,8 @@ void pl_sync_report(struct pl_syncer *s, uint32_t m, const struct pl_msg_report 
     }
     if (l->steps > 0 && !pl_heap_has(&s->pulls, m) && s->phase == PL_PHASE_RUNNING)
         pl_sync_schedule(s, m, s->tick);
-    tell_clock(s, m, out);
+    if (l->told_ns == 0 || s->now - l->told_ns >= pl_sync_heartbeat(s) / 2)
+        pl_sync_tell_clock(s, m, out);
 }
 
 /* ---- the tick ---- */

@@ -262,6 +262,8 @@ void pl_sync_doubt(struct pl_syncer *s, uint64_t identity, bool doubted);
 uint64_t pl_sync_clock(const struct pl_syncer *s);
 void pl_sync_update_interval(struct pl_syncer *s);
 void pl_sync_schedule(struct pl_syncer *s, uint32_t m, uint64_t after_tick);
+/* Tells a learner the clock now, which is otherwise the answer to a report. */
+void pl_sync_tell_clock(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out);
 /* An update was sent, has arrived or is given up: how busy the line is decides about strides. */
 void pl_sync_line_sent(struct pl_syncer *s, uint32_t m);
 void pl_sync_line_done(struct pl_syncer *s, uint32_t m, uint64_t bytes);

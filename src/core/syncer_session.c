@@ -340,6 +340,7 @@ static void join(struct pl_syncer *s, uint32_t m, const struct pl_msg_join *j, s
     if (is_home(s))
         pl_sync_units_joined(s, m, &j->units, out);
     TRACE(out, JOIN, l->identity, l->incarnation, l->behind);
+    pl_sync_tell_clock(s, m, out); /* before any value: whether its work is too old depends on it */
     if (l->steps > 0 && s->phase == PL_PHASE_RUNNING)
         pl_sync_schedule(s, m, s->tick);
     pl_sync_deliver_all(s, m, out);

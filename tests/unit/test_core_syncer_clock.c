@@ -298,13 +298,14 @@ static void test_kth_smallest(void **state)
 
 /* Every peer answers a pull after its own delay and does a step every 100 ms. */
 static uint64_t delay_ns[RIG_PEERS];
+static bool stalled[RIG_PEERS]; /* does nothing at all */
 
 static void run_delayed(uint64_t ns)
 {
     uint64_t end = rig.now_ns + ns;
     while (rig.now_ns < end) {
         for (uint32_t i = 0; i < RIG_PEERS; i++) {
-            if (!rig_live(&rig, i))
+            if (!rig_live(&rig, i) || stalled[i])
                 continue;
             if ((rig.now_ns / (10 * PL_MS)) % 10 == i % 10)
                 rig_report(&rig, i, 1);
@@ -378,6 +379,30 @@ static void test_strides(void **state)
     delay_ns[1] = 10 * PL_MS;
     run_delayed(2500 * PL_SEC);
     assert_int_equal(view_of(1).stride, 1);
+}
+
+/* Pushes that are late because the learner stands still say nothing about its line; as late while it trains, they do. */
+static void test_a_stall_is_no_slow_line(void **state)
+{
+    (void)state;
+    for (int stalls = 1; stalls >= 0; stalls--) {
+        struct rig_options o = options(1, 4);
+        o.period = 8;
+        o.fragments = 1;
+        rig_init(&rig, &o);
+        rig_up_many(&rig, 2);
+        delay_ns[0] = delay_ns[1] = 10 * PL_MS;
+        for (int i = 0; i < 10; i++) {
+            run_delayed(4 * PL_SEC);
+            stalled[1] = stalls != 0;
+            delay_ns[1] = 1200 * PL_MS; /* a period and a half */
+            run_delayed(1200 * PL_MS);
+            stalled[1] = false;
+            delay_ns[1] = 10 * PL_MS;
+        }
+        assert_int_equal(rig_traced(&rig, PL_TRACE_SYNC_STRIDE) != NULL, !stalls);
+        rig_release(&rig);
+    }
 }
 
 /* Peer 2's line: the update it carries now, and how much of it has passed. Bytes a 10 ms, both ways alike. */
@@ -567,6 +592,7 @@ int main(void)
         rig_unit_test(test_kth_smallest),
         rig_unit_test(test_a_slow_link_is_asked_earlier),
         rig_unit_test(test_strides),
+        rig_unit_test(test_a_stall_is_no_slow_line),
         rig_unit_test(test_a_thin_line_is_sent_less),
         rig_unit_test(test_a_slow_link_alone_gets_through),
         rig_unit_test(test_a_period_of_one),
