@@ -199,16 +199,23 @@ def section(runs, experiment, short):
     return lines + ([""] + extra if extra else []) + [""]
 
 
+def falling(r):
+    """How the outer rate of a scouted row ends."""
+    if not r["decay"]:
+        return ""
+    return f"{100 * r['decay']:g}%" + ("" if r["floor"] == 0.1 else f", to {r['floor']:g}")
+
+
 def scout_table(rows):
     """Data-parallel and the best of 2, 4 and 8 learners; all of one sitting and one inner optimizer."""
-    best = min((r for r in rows if r["learners"] == 1), key=lambda r: r["eval_loss"])
+    best = min(rows, key=lambda r: (r["learners"], r["eval_loss"]))
     lines = ["| learners | merge | inner rate | outer rate | falls over | momentum | loss | difference % | averaged |",
              "|---|---|---|---|---|---|---|---|---|"]
     for learners in sorted({r["learners"] for r in rows}):
         alone = learners == 1
         for r in sorted((r for r in rows if r["learners"] == learners), key=lambda r: r["eval_loss"])[:SCOUTED_SHOWN]:
             momentum = f"{r['outer_mu']:g}" + (f" after {r['mu_warmup']}" if r["mu_warmup"] else "")
-            outer = ["", "", ""] if alone else [f"{r['outer_lr']:g}", f"{100 * r['decay']:g}%" if r["decay"] else "", momentum]
+            outer = ["", "", ""] if alone else [f"{r['outer_lr']:g}", falling(r), momentum]
             cells = ["data-parallel" if alone else str(learners), "" if alone else r["merge"], f"{r['inner_lr']:g}", *outer,
                      f"{r['eval_loss']:.4f}", f"{100 * (r['eval_loss'] / best['eval_loss'] - 1):+.2f}", f"{r['averaged_loss']:.4f}"]
             lines.append("| " + " | ".join(cells) + " |")
@@ -222,7 +229,7 @@ def scouted(path):
     rows = [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()]
     lines = [
         "## Scouted on a GPU: where to look", "",
-        f"`experiments/scout.jsonl` has {len(rows)} settings that `experiments/scout.py` trained: PyTorch on one GPU, without codecs, one seed, "
+        f"`experiments/scout.jsonl` has {len(rows)} runs that `experiments/scout.py` trained: PyTorch on one GPU, without codecs, one seed, "
         f"model and text of the other tables, {rows[0]['tokens_per_param']:.0f} tokens a parameter, H = {rows[0]['period']}. **No final "
         "figures**: they say which settings are worth a run of pelago itself. Momentum \"0.8 after 20\" grows from nothing over 20 outer "
         "steps of a fragment. Falls over: the share of the run, at its end, in which the outer rate falls to a tenth. Averaged: the mean of "
@@ -241,7 +248,7 @@ def page(runs):
         "docs/experiments.md says how.", "",
         "Loss: nats a token of the outer parameters on held-out text. Difference: mean over paired seeds ± standard error "
         "of it. A bar holds when mean + 2 standard errors is at most the bar. \"No verdict\" marks rows with fewer seeds or "
-        "tokens than were asked for: they show that the experiment runs, and nothing else.", ""]
+        "tokens than were asked for: what they say so far.", ""]
     order = list(TITLES) + sorted({r["experiment"] for r in runs} - set(TITLES))
     for short in (False, True):
         for experiment in order:

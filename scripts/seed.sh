@@ -8,6 +8,7 @@ cd "$(dirname "$0")/.."
 if [ -n "${PL_SEED:-}" ]; then
     echo "$PL_SEED"
 else
-    code=$(git rev-parse HEAD:src HEAD:tests 2>/dev/null | sha1sum)
+    # Not in a git checkout: of the files themselves.
+    code=$({ git rev-parse HEAD:./src HEAD:./tests 2>/dev/null || find src tests -type f -print0 | LC_ALL=C sort -z | xargs -0 cat; } | sha1sum)
     echo $((16#${code:0:10}))
 fi

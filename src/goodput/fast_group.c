@@ -33,7 +33,9 @@ static double return_s(const struct pl_fast *f)
 static double too_old_share(const struct pl_fast *f, const struct pl_fast_learner *l)
 {
     double period_s = (double)f->o->period_steps * f->o->step_s;
-    double periods = (f->merging_s - l->link_broke_merging_s + return_s(f)) / period_s;
+    bool others_merge = f->joined - (l->mode == PL_FAST_RUN ? 1u : 0u) >= f->o->quorum;
+    double merging_s = f->merging_s - l->link_broke_merging_s + (others_merge ? return_s(f) : 0);
+    double periods = merging_s / period_s;
     return fmin(fmax(periods - f->o->staleness_max, 0), 1);
 }
 

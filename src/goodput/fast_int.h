@@ -82,7 +82,7 @@ struct pl_fast_learner {
         barrier_ns;     /* PL_NEVER: none */
     double phase;       /* of the step in progress, 0 to 1 */
     double round_steps; /* left until the barrier */
-    double unmerged;    /* useful since its link broke; of what is measured */
+    double unmerged; /* useful and in nobody's hands but its own since its link broke; of what is measured */
     uint64_t link_broke_ns;
     double link_broke_merging_s; /* merging_s then */
     double stale_steps;          /* contributions still to come that are stale_age old */

@@ -190,6 +190,10 @@ static void test_late_work(void **state)
     goodput_assert_near(goodput_run(&o).lost_overwrite, 0, 1e-9);
     o.learners = o.quorum = 1;
     goodput_assert_near(goodput_run(&o).goodput, 1, 1e-9);
+    o.step_s = 0.05; /* a return takes longer than the bound */
+    goodput_assert_near(goodput_run(&o).goodput, 1, 1e-9);
+    o.learners = o.quorum = 8;
+    goodput_assert_near(goodput_run(&o).lost_overwrite, 0, 1e-9);
 }
 
 /* Half of all time links are down for long; a step that a failure took then is not lost once more with the outage, so what

@@ -115,7 +115,8 @@ static void test_one_learner_is_plain_training(void **state)
     struct lab_rig *r = *state;
     static struct pl_lab_result plain, merged;
     read_lines(r, "rows: [dp, m1]\ntrain.tokens: 20480\nlearners: 1\ndp/algorithm: data_parallel\n"
-                  "m1/sync.up: fp32\nm1/sync.down: fp32\nm1/sync.outer_lr: 1\nm1/sync.outer_momentum: 0\n");
+                  "m1/sync.up: fp32\nm1/sync.down: fp32\nm1/sync.outer_lr: 1\nm1/sync.outer_momentum: 0\n"
+                  "m1/sync.outer_decay: 0\n");
     lab_rig_run(r, "dp", 1, &plain);
     lab_rig_run(r, "m1", 1, &merged);
     assert_int_equal(plain.tokens, 20480);
