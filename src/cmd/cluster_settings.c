@@ -61,6 +61,18 @@ static void choose_numbers(struct pl_settings *s, const struct pl_cluster_args *
     s->codec_lr = s->codec_lr || a->codec_lr;
 }
 
+/* Learners that share out the batch of one trainer take shorter steps each: 0.0035, 0.003, 0.0025 and 0.002 were best for
+ * 1, 2, 4 and 8 of them (docs/results.md), the same power with Muon. data_parallel is one trainer. */
+static void choose_rate(struct pl_settings *s, const struct pl_cluster_args *a)
+{
+    struct pl_schedule *schedule = &s->trainer.schedule;
+    if (!isnan(a->train.lr) || s->algorithm == PL_ALGORITHM_DATA_PARALLEL)
+        return;
+    schedule->peak *= powf((float)s->learners, -0.27f);
+    if (!isnan(a->train.min_lr))
+        schedule->floor = (float)a->train.min_lr / schedule->peak;
+}
+
 enum pelago_status pl_cluster_settings(const struct pl_cluster_args *a, struct pl_train_plan *plan,
                                        struct pl_settings *s, struct pl_error *err)
 {
@@ -81,6 +93,7 @@ enum pelago_status pl_cluster_settings(const struct pl_cluster_args *a, struct p
     pl_settings_defaults(s);
     choose_words(s, a);
     choose_numbers(s, a);
+    choose_rate(s, a);
     while (s->run_id == 0)
         pl_random(&s->run_id, sizeof s->run_id);
     return pl_settings_check(s, err);

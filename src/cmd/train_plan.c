@@ -179,6 +179,8 @@ enum pelago_status pl_train_plan_new(struct pl_train_plan *p, const struct pl_tr
         .kind = PL_SCHEDULE_COSINE, .peak = sizes[size].lr, .floor = 0.1f, .decay = 0.2f};
     if (a->optimizer != NULL)
         (void)pl_optimizer_of_name(a->optimizer, &o->matrices);
+    if (o->matrices == PL_INNER_MUON)
+        o->schedule.peak *= 2; /* scouted, docs/results.md: flat from 0.008 to 0.016 for 1m */
     choose_rule(o, a);
     PL_TRY(set_path(p->data, a->data != NULL ? a->data : PL_DATASET_TALES, err));
     PL_TRY(set_path(p->valid, a->valid, err));

@@ -1,0 +1,84 @@
+/* Defaults of a run that follow from other options. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/num.h"
+#include "cmd/cluster_args.h"
+
+#include <math.h>
+
+static struct pl_settings settings_of(struct pl_cluster_args *a)
+{
+    struct pl_train_plan plan;
+    struct pl_settings s;
+    struct pl_error err;
+    assert_int_equal(pl_cluster_settings(a, &plan, &s, &err), PELAGO_OK);
+    return s;
+}
+
+static struct pl_cluster_args args_for(uint32_t learners)
+{
+    struct pl_cluster_args a;
+    pl_cluster_args_init(&a);
+    a.train.model = "1m";
+    a.learners = learners;
+    return a;
+}
+
+static void the_rate_falls_with_the_number_of_learners(void **state)
+{
+    (void)state;
+    struct pl_cluster_args one = args_for(1), eight = args_for(8);
+    float alone = settings_of(&one).trainer.schedule.peak;
+    float shared = settings_of(&eight).trainer.schedule.peak;
+    assert_true(fabsf(shared / alone - 0.57f) < 0.005f); /* what was scouted: 0.002 of 0.0035 */
+}
+
+static void a_rate_that_is_given_stays(void **state)
+{
+    (void)state;
+    struct pl_cluster_args a = args_for(8);
+    a.train.lr = 0.003;
+    assert_true(fabsf(settings_of(&a).trainer.schedule.peak - 0.003f) < 1e-9f);
+}
+
+static void data_parallel_is_one_trainer(void **state)
+{
+    (void)state;
+    struct pl_cluster_args one = args_for(1), eight = args_for(8);
+    eight.algorithm = "data_parallel";
+    assert_true(settings_of(&eight).trainer.schedule.peak >= settings_of(&one).trainer.schedule.peak);
+}
+
+static void the_last_rate_stays_what_was_asked_for(void **state)
+{
+    (void)state;
+    struct pl_cluster_args a = args_for(4);
+    a.train.min_lr = 1e-4;
+    struct pl_schedule s = settings_of(&a).trainer.schedule;
+    assert_true(fabsf(s.peak * s.floor - 1e-4f) < 1e-9f);
+}
+
+static void muon_has_a_rate_of_its_own(void **state)
+{
+    (void)state;
+    struct pl_cluster_args adamw = args_for(4), muon = args_for(4);
+    muon.train.optimizer = "muon";
+    float twice = 2 * settings_of(&adamw).trainer.schedule.peak;
+    assert_true(fabsf(settings_of(&muon).trainer.schedule.peak - twice) < 1e-6f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_rate_falls_with_the_number_of_learners),
+        cmocka_unit_test(a_rate_that_is_given_stays),
+        cmocka_unit_test(data_parallel_is_one_trainer),
+        cmocka_unit_test(the_last_rate_stays_what_was_asked_for),
+        cmocka_unit_test(muon_has_a_rate_of_its_own),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
