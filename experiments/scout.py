@@ -6,8 +6,8 @@ scout.py --train FILE.tok --valid FILE.tok --rows FILE.json [--tokens-per-param 
 FILE.json is a list of rows, each {"name", "learners", "inner_lr", "outer_lr", "outer_mu", ...} (DEFAULTS below has all keys). The
 rows are trained side by side as 8 replicas each, 8 sequences a replica and step, one stack of tensors: a learner of a row with M
 learners is 8 / M replicas that share their gradients, so that `data_parallel` is simply one learner. Model, schedule, AdamW, Muon,
-fragments, overlap, RDA, rebase and the outer step are written down from docs/merge.md and docs/training.md anew, without codecs,
-clocks or faults: what differs from `pelago sim --experiment` in the fourth digit is not looked at here.
+fragments, overlap, RDA, rebase and the outer step are written down from docs/merge.md and docs/training.md anew, without clocks
+or faults, and of the codecs with top-k on the way up only ("topk": values of 4096): what differs from `pelago sim --experiment` in the fourth digit is not looked at here.
 """
 import argparse
 import json
@@ -19,7 +19,8 @@ import torch
 import torch.nn.functional as F
 
 DEFAULTS = {"name": "", "learners": 1, "inner_lr": 0.004, "outer_lr": 0.7, "outer_mu": 0.5, "mu_warmup": 0, "decay": 0.0,
-            "floor": 0.1, "merge": "rda", "nesterov": True}
+            "floor": 0.1, "merge": "rda", "nesterov": True, "topk": 0, "feedback_decay": 0.95}
+CHUNK = 4096
 LAYERS, WIDTH, HEADS, HIDDEN, VOCAB, SEQ = 4, 128, 4, 352, 2048, 256
 REPLICAS, FRAGMENTS, OVERLAP = 8, 24, 2
 HEAD = WIDTH // HEADS
@@ -145,6 +146,21 @@ def muon_matrix(p, g, m, lr, rows, cols):
     p.mul_(1 - lr * 0.1).sub_(lr * 0.2 * math.sqrt(max(rows, cols)) * x.float())
 
 
+def top_values(x, k):
+    """Of each chunk the k largest, as one of two magnitudes with its sign (docs/codecs.md)."""
+    out = torch.zeros_like(x)
+    for at in range(0, x.shape[1], CHUNK):
+        part = x[:, at:at + CHUNK]
+        count = -(-part.shape[1] * k // CHUNK)
+        size, place = part.abs().topk(count, dim=1)
+        upper = size >= size.mean(1, keepdim=True)
+        high = (size * upper).sum(1, keepdim=True) / upper.sum(1, keepdim=True)
+        low = (size * ~upper).sum(1, keepdim=True) / (~upper).sum(1, keepdim=True).clamp(min=1)
+        value = torch.where(upper, high, low) * part.gather(1, place).sign()
+        out[:, at:at + CHUNK].scatter_(1, place, value)
+    return out
+
+
 class Outer:
     """What the syncers of all rows hold, and one round of one fragment."""
 
@@ -156,6 +172,17 @@ class Outer:
         self.outer = torch.tensor([r["learners"] > 1 for r in rows], device=device).view(count, 1)
         self.ahead = torch.tensor([float(r["nesterov"]) for r in rows], device=device).view(count, 1)
         self.versions = [0] * FRAGMENTS
+        self.sparse = [i for i, r in enumerate(rows) if r["topk"] > 0]
+        self.rest = {i: torch.zeros(REPLICAS, first.numel(), device=device) for i in self.sparse}
+
+    def send(self, delta, a, b):
+        """What arrives of the changes of a slice, in place; the rest waits for the next round."""
+        for i in self.sparse:
+            row, rest = self.rows[i], self.rest[i]
+            x = delta[i] + row["feedback_decay"] * rest[:, a:b]
+            got = top_values(x, row["topk"])
+            rest[:, a:b] = x - got
+            delta[i] = got
 
     def merge(self, delta, group):
         mean = delta.mean(1)
@@ -178,7 +205,9 @@ class Outer:
         later = []
         for a, b, group in slices:
             now = flat[:, a:b].view(len(self.rows), REPLICAS, b - a)
-            d = self.merge(self.anchor[:, None, a:b] - now, group)
+            delta = self.anchor[:, None, a:b] - now
+            self.send(delta, a, b)
+            d = self.merge(delta, group)
             m = self.momentum[:, a:b]
             m.mul_(mu).add_(d)
             self.theta[:, a:b].sub_(lr * (d + self.ahead * mu * m))

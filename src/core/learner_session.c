@@ -17,6 +17,7 @@ enum { RETRY_DOUBLINGS_MAX = 7 };
 
 #define RETRY_NS_MIN (100 * PL_MS)
 #define RETRY_NS_MAX (10 * PL_SEC)
+#define RETRY_BROKEN_NS_MAX (2 * PL_SEC) /* whose line is up for seconds must not sleep through them */
 #define PROVEN_NS (1 * PL_SEC)   /* a link that lasted this long and broke is dialled again soon */
 #define SETTLED_NS (10 * PL_SEC) /* the same where one side hung up */
 #define HEARTBEAT_NS_MIN (1 * PL_MS)
@@ -84,7 +85,7 @@ static void link_ended(const struct pl_learner *l, struct pl_retry *r, bool brok
 static void retry_later(struct pl_learner *l, struct pl_retry *r, bool broke)
 {
     link_ended(l, r, broke);
-    uint64_t wait = pl_min64(RETRY_NS_MIN << r->tries, RETRY_NS_MAX);
+    uint64_t wait = pl_min64(RETRY_NS_MIN << r->tries, broke ? RETRY_BROKEN_NS_MAX : RETRY_NS_MAX);
     r->tries = pl_min32(r->tries + 1, RETRY_DOUBLINGS_MAX);
     /* Jitter: learners that lost a syncer together do not come back together. */
     r->at_ns = pl_add_sat(l->now_ns, pl_prng_range(&l->prng, wait / 2, wait));
