@@ -337,7 +337,7 @@ def main():
         means = judge(average / max(1, averaged), valid, device, cos, sin, min(args.judge_tokens, len(valid)))
     with open(args.out, "a", encoding="utf-8") as f:
         for row, end, mean in zip(rows, ends, means):
-            line = {**row, "period": args.period, "muon": args.muon, "seed": args.seed, "tokens_per_param": args.tokens_per_param,
+            line = {**row, "batch": batch, "period": args.period, "muon": args.muon, "seed": args.seed, "tokens_per_param": args.tokens_per_param,
                     "eval_loss": round(end, 4), "averaged_loss": round(mean, 4)}
             f.write(json.dumps(line) + "\n")
             print(json.dumps(line), flush=True)

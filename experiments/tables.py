@@ -206,9 +206,20 @@ def falling(r):
     return f"{100 * r['decay']:g}%" + ("" if r["floor"] == 0.1 else f", to {r['floor']:g}")
 
 
-def scout_table(rows):
-    """Data-parallel and the best of 2, 4 and 8 learners; all of one sitting and one inner optimizer."""
-    best = min(rows, key=lambda r: (r["learners"], r["eval_loss"]))
+def scout_group(r):
+    """Rows that may stand in one table: sitting, Muon, sequences of a step, H, top-k."""
+    return r.get("sitting", 0), r["muon"], 8 * r.get("batch", 8), r["period"], r.get("topk", 0) > 0
+
+
+def scout_title(group):
+    sitting, muon, batch, period, sparse = group
+    return (f"Sitting {sitting}, {'Muon' if muon else 'AdamW'} inside, {batch} sequences a step, H = {period}"
+            + (", top-k with feedback up; differences to the best without it:" if sparse else ":"))
+
+
+def scout_table(rows, base):
+    """Data-parallel and the best of 2, 4 and 8 learners, of one group."""
+    sparse = rows[0].get("topk", 0) > 0
     lines = ["| learners | merge | inner rate | outer rate | falls over | momentum | loss | difference % | averaged |",
              "|---|---|---|---|---|---|---|---|---|"]
     for learners in sorted({r["learners"] for r in rows}):
@@ -216,8 +227,9 @@ def scout_table(rows):
         for r in sorted((r for r in rows if r["learners"] == learners), key=lambda r: r["eval_loss"])[:SCOUTED_SHOWN]:
             momentum = f"{r['outer_mu']:g}" + (f" after {r['mu_warmup']}" if r["mu_warmup"] else "")
             outer = ["", "", ""] if alone else [f"{r['outer_lr']:g}", falling(r), momentum]
-            cells = ["data-parallel" if alone else str(learners), "" if alone else r["merge"], f"{r['inner_lr']:g}", *outer,
-                     f"{r['eval_loss']:.4f}", f"{100 * (r['eval_loss'] / best['eval_loss'] - 1):+.2f}", f"{r['averaged_loss']:.4f}"]
+            merge = "" if alone else r["merge"] + (f", {r['topk']} of 4096" if sparse else "")
+            cells = ["data-parallel" if alone else str(learners), merge, f"{r['inner_lr']:g}", *outer,
+                     f"{r['eval_loss']:.4f}", f"{100 * (r['eval_loss'] / base - 1):+.2f}", f"{r['averaged_loss']:.4f}"]
             lines.append("| " + " | ".join(cells) + " |")
     return lines + [""]
 
@@ -229,15 +241,16 @@ def scouted(path):
     rows = [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()]
     lines = [
         "## Scouted on a GPU: where to look", "",
-        f"`experiments/scout.jsonl` has {len(rows)} runs that `experiments/scout.py` trained: PyTorch on one GPU, without codecs, one seed, "
-        f"model and text of the other tables, {rows[0]['tokens_per_param']:.0f} tokens a parameter, H = {rows[0]['period']}. **No final "
+        f"`experiments/scout.jsonl` has {len(rows)} runs that `experiments/scout.py` trained: PyTorch on one GPU, without codecs but top-k, one "
+        f"seed, model and text of the other tables, {rows[0]['tokens_per_param']:.0f} tokens a parameter. **No final "
         "figures**: they say which settings are worth a run of pelago itself. Momentum \"0.8 after 20\" grows from nothing over 20 outer "
         "steps of a fragment. Falls over: the share of the run, at its end, in which the outer rate falls to a tenth. Averaged: the mean of "
-        "the outer parameters over the last tenth. Differences to the best data-parallel row of the table; of each number of learners "
-        f"the best {SCOUTED_SHOWN}. The same row twice came out 0.2% apart. Sittings read different parts of the text.", ""]
-    for sitting, muon in sorted({(r.get("sitting", 0), r["muon"]) for r in rows}):
-        lines += [f"Sitting {sitting}, {'Muon' if muon else 'AdamW'} inside:", ""]
-        lines += scout_table([r for r in rows if r.get("sitting", 0) == sitting and r["muon"] == muon])
+        "the outer parameters over the last tenth. Differences to the best row with the fewest learners of the table; of each number of "
+        f"learners the best {SCOUTED_SHOWN}. The same row twice came out 0.2% apart. Sittings read different parts of the text.", ""]
+    for group in sorted({scout_group(r) for r in rows}):
+        dense = [r for r in rows if scout_group(r) == group[:-1] + (False,)]
+        base = min(dense, key=lambda r: (r["learners"], r["eval_loss"]))["eval_loss"]
+        lines += [scout_title(group), ""] + scout_table([r for r in rows if scout_group(r) == group], base)
     return lines
 
 

@@ -61,14 +61,14 @@ static void choose_numbers(struct pl_settings *s, const struct pl_cluster_args *
     s->codec_lr = s->codec_lr || a->codec_lr;
 }
 
-/* Learners that share out the batch of one trainer take shorter steps each: 0.0035, 0.003, 0.0025 and 0.002 were best for
- * 1, 2, 4 and 8 of them (docs/results.md), the same power with Muon. data_parallel is one trainer. */
+/* data_parallel is one trainer with the batches of all. */
 static void choose_rate(struct pl_settings *s, const struct pl_cluster_args *a)
 {
     struct pl_schedule *schedule = &s->trainer.schedule;
-    if (!isnan(a->train.lr) || s->algorithm == PL_ALGORITHM_DATA_PARALLEL)
+    uint32_t trainers = s->algorithm == PL_ALGORITHM_DATA_PARALLEL ? s->learners : 1;
+    if (!isnan(a->train.lr))
         return;
-    schedule->peak *= powf((float)s->learners, -0.27f);
+    schedule->peak = pl_train_plan_learner_rate(&s->trainer, trainers);
     if (!isnan(a->train.min_lr))
         schedule->floor = (float)a->train.min_lr / schedule->peak;
 }

@@ -163,7 +163,7 @@ static uint32_t step_options(struct pl_train_args *a, struct pl_option *out)
         {"batch", "N", "sequences of a pass", PL_OPTION_U32, &a->batch, 1, PL_BATCH_MAX},
         {"seq", "N", "tokens of a sequence", PL_OPTION_U32, &a->seq, 1, PL_CONTEXT_MAX},
         {"accumulate", "N", "passes of a step", PL_OPTION_U32, &a->accumulate, 1, 0},
-        {"lr", "RATE", "peak learning rate (default: by size, optimizer and learners)", PL_OPTION_FLOAT, &a->lr, 0, 0},
+        {"lr", "RATE", "peak learning rate (default: by size, optimizer and batch)", PL_OPTION_FLOAT, &a->lr, 0, 0},
         {"min-lr", "RATE", "last learning rate (default: a tenth of the peak)", PL_OPTION_FLOAT, &a->min_lr,
          0, 0},
         {"lr-floor", "SHARE", "... or as a share of the peak", PL_OPTION_FLOAT, &a->lr_floor, 0, 0},

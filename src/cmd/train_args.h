@@ -59,6 +59,9 @@ struct pl_train_plan {
 enum { PL_TRAIN_PLAN_FIELDS = 6 };
 uint32_t pl_train_plan_fields(struct pl_train_plan *p, struct pl_member fields[static PL_TRAIN_PLAN_FIELDS]);
 
+/* The peak rate of a learner that shares its model with others, or of so many trainers that step as one. */
+float pl_train_plan_learner_rate(const struct pl_trainer_options *o, uint32_t trainers);
+
 /* A new run. The vocabulary may still be 0 (vocab_follows). */
 enum pelago_status pl_train_plan_new(struct pl_train_plan *p, const struct pl_train_args *a,
                                      struct pl_error *err);

@@ -28,13 +28,20 @@ static struct pl_cluster_args args_for(uint32_t learners)
     return a;
 }
 
-static void the_rate_falls_with_the_number_of_learners(void **state)
+static void the_rate_follows_the_batch_and_not_the_number_of_learners(void **state)
 {
     (void)state;
-    struct pl_cluster_args one = args_for(1), eight = args_for(8);
-    float alone = settings_of(&one).trainer.schedule.peak;
-    float shared = settings_of(&eight).trainer.schedule.peak;
-    assert_true(fabsf(shared / alone - 0.57f) < 0.005f); /* what was scouted: 0.002 of 0.0035 */
+    const struct {
+        uint32_t batch;
+        float rate;
+    } scouted[] = {{4, 0.0018f}, {8, 0.002f}, {16, 0.0025f}, {32, 0.003f}, {64, 0.0035f}};
+    for (size_t i = 0; i < sizeof scouted / sizeof scouted[0]; i++) {
+        struct pl_cluster_args two = args_for(2), eight = args_for(8);
+        two.train.batch = eight.train.batch = scouted[i].batch;
+        float rate = settings_of(&two).trainer.schedule.peak;
+        assert_true(fabsf(rate / scouted[i].rate - 1) < 0.08f);
+        assert_true(fabsf(settings_of(&eight).trainer.schedule.peak - rate) < 1e-9f);
+    }
 }
 
 static void a_rate_that_is_given_stays(void **state)
@@ -45,12 +52,15 @@ static void a_rate_that_is_given_stays(void **state)
     assert_true(fabsf(settings_of(&a).trainer.schedule.peak - 0.003f) < 1e-9f);
 }
 
-static void data_parallel_is_one_trainer(void **state)
+static void data_parallel_is_one_trainer_with_the_batch_of_all(void **state)
 {
     (void)state;
-    struct pl_cluster_args one = args_for(1), eight = args_for(8);
-    eight.algorithm = "data_parallel";
-    assert_true(settings_of(&eight).trainer.schedule.peak >= settings_of(&one).trainer.schedule.peak);
+    struct pl_cluster_args one = args_for(1), four = args_for(4);
+    four.algorithm = "data_parallel";
+    one.train.batch = 64;
+    four.train.batch = 16;
+    float alone = settings_of(&one).trainer.schedule.peak;
+    assert_true(fabsf(settings_of(&four).trainer.schedule.peak / alone - 1) < 1e-5f);
 }
 
 static void the_last_rate_stays_what_was_asked_for(void **state)
@@ -74,9 +84,9 @@ static void muon_has_a_rate_of_its_own(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_rate_falls_with_the_number_of_learners),
+        cmocka_unit_test(the_rate_follows_the_batch_and_not_the_number_of_learners),
         cmocka_unit_test(a_rate_that_is_given_stays),
-        cmocka_unit_test(data_parallel_is_one_trainer),
+        cmocka_unit_test(data_parallel_is_one_trainer_with_the_batch_of_all),
         cmocka_unit_test(the_last_rate_stays_what_was_asked_for),
         cmocka_unit_test(muon_has_a_rate_of_its_own),
     };
