@@ -44,10 +44,10 @@ static size_t sums_ld(const struct product *p)
     return p->chunk_panels * PL_PANEL + 16;
 }
 
-/* One block of sums, or as many as a task has where they wait for the next depth block. */
+/* Sums of one panel, or of all that a task has where they wait for the next depth block. */
 static size_t sums_bytes(const struct product *p)
 {
-    return (p->depth_blocks > 1 ? p->chunk_rows : ROW_BLOCK) * sums_ld(p) * sizeof(float);
+    return (p->depth_blocks > 1 ? p->chunk_rows * sums_ld(p) : (size_t)ROW_BLOCK * PL_PANEL) * sizeof(float);
 }
 
 static size_t thread_bytes(const struct product *p)
@@ -91,10 +91,11 @@ static const char *pad_left(const struct product *p, const char *a, uint32_t row
     return copy;
 }
 
+/* One panel of rows. */
 static void store(const struct product *p, const float *c, size_t c_ld, uint32_t row, uint32_t rows,
                   uint32_t col)
 {
-    uint32_t cols = pl_min32(p->chunk_panels * PL_PANEL, p->n - col);
+    uint32_t cols = pl_min32(PL_PANEL, p->n - col);
     size_t at = row * p->out_ld + col;
     float *out = (float *)(void *)p->out + at;
     if (p->kind == PL_OUT_ACT)
@@ -117,6 +118,32 @@ static void call_rows(const struct product *p, uint32_t row, uint32_t block)
     }
 }
 
+/* Where the sums of a panel will be stored, called while they are made. */
+static void call_results(const struct product *p, uint32_t row, uint32_t rows, uint32_t col)
+{
+    size_t bytes = p->kind == PL_OUT_ACT ? p->kernel->act_bytes : sizeof(float);
+    const char *at = (p->kind == PL_OUT_SUM ? (const char *)p->base : p->out) + (row * p->out_ld + col) * bytes;
+    for (uint32_t r = 0; r < rows; r++)
+        for (size_t byte = 0; byte < PL_PANEL * bytes; byte += 64)
+            __builtin_prefetch(at + r * p->out_ld * bytes + byte, 1);
+}
+
+/* The last depth block, panel by panel: sums are stored while they are in the first-level cache. */
+static void product_end(const struct product *p, struct pl_mm mm, uint32_t row, uint32_t panel0)
+{
+    uint32_t panels = mm.panels, rows = mm.m;
+    mm.panels = 1;
+    for (uint32_t i = 0; i < panels; i++) {
+        uint32_t col = (panel0 + i) * PL_PANEL;
+        call_results(p, row, rows, col);
+        p->kernel->mm(&mm);
+        store(p, mm.c, mm.c_ld, row, rows, col);
+        mm.b = (const char *)mm.b + p->b_stride;
+        if (mm.accumulate)
+            mm.c += PL_PANEL;
+    }
+}
+
 /* ROW_BLOCK rows by one chunk of columns, one depth block; the sums are stored after the last. */
 static void product_block(const struct product *p, uint32_t row, uint32_t panel0, uint32_t block, float *sums,
                           char *padded)
@@ -125,7 +152,7 @@ static void product_block(const struct product *p, uint32_t row, uint32_t panel0
     uint32_t rows = pl_min32(ROW_BLOCK, p->m - row), k = block * p->depth_block;
     const char *a = p->a + row * p->a_ld * kernel->act_bytes;
     struct pl_mm mm = {.c = sums,
-                       .c_ld = sums_ld(p),
+                       .c_ld = p->depth_blocks > 1 ? sums_ld(p) : PL_PANEL,
                        .a_ld = p->a_ld,
                        .b_stride = p->b_stride,
                        .m = rows,
@@ -142,9 +169,10 @@ static void product_block(const struct product *p, uint32_t row, uint32_t panel0
     }
     mm.a = a + (size_t)k * kernel->act_bytes;
     mm.b = p->b + panel0 * p->b_stride + (size_t)k * PL_PANEL * kernel->act_bytes;
-    kernel->mm(&mm);
-    if (!p->direct && block + 1 == p->depth_blocks)
-        store(p, sums, mm.c_ld, row, rows, panel0 * PL_PANEL);
+    if (p->direct || block + 1 < p->depth_blocks)
+        kernel->mm(&mm);
+    else
+        product_end(p, mm, row, panel0);
 }
 
 static void product_task(void *user, uint32_t task, uint32_t thread)

@@ -91,7 +91,7 @@ const struct pl_kernel pl_kernel_amx = {
     .name = "amx",
     .level = PL_CPU_AMX,
     .act_bytes = 2,
-    .k_block = 512,
+    .k_block = 384,
     .thread_begin = amx_begin,
     .mm = mm_product,
     PACK_TABLE,
