@@ -241,16 +241,17 @@ def scouted(path):
     rows = [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()]
     lines = [
         "## Scouted on a GPU: where to look", "",
-        f"`experiments/scout.jsonl` has {len(rows)} runs that `experiments/scout.py` trained: PyTorch on one GPU, without codecs but top-k, one "
+        f"`experiments/scout.jsonl` has {len(rows)} runs that `experiments/scout.py` trained: PyTorch on one GPU, with few codecs, one "
         f"seed, model and text of the other tables, {rows[0]['tokens_per_param']:.0f} tokens a parameter. **No final "
         "figures**: they say which settings are worth a run of pelago itself. Momentum \"0.8 after 20\" grows from nothing over 20 outer "
         "steps of a fragment. Falls over: the share of the run, at its end, in which the outer rate falls to a tenth. Averaged: the mean of "
         "the outer parameters over the last tenth. Differences to the best row with the fewest learners of the table; of each number of "
         f"learners the best {SCOUTED_SHOWN}. The same row twice came out 0.2% apart. Sittings read different parts of the text.", ""]
     for group in sorted({scout_group(r) for r in rows}):
-        dense = [r for r in rows if scout_group(r) == group[:-1] + (False,)]
+        own = [r for r in rows if scout_group(r) == group]
+        dense = [r for r in rows if scout_group(r) == group[:-1] + (False,)] or own
         base = min(dense, key=lambda r: (r["learners"], r["eval_loss"]))["eval_loss"]
-        lines += [scout_title(group), ""] + scout_table([r for r in rows if scout_group(r) == group], base)
+        lines += [scout_title(group), ""] + scout_table(own, base)
     return lines
 
 

@@ -205,7 +205,7 @@ static enum pelago_status check_training(const struct pl_train_args *t, const st
         {"schedule", t->schedule != NULL, ws->kind != hs->kind},
         {"warmup", t->warmup.given, ws->warmup_tokens != hs->warmup_tokens},
         {"lr", !isnan(t->lr), differs(ws->peak, hs->peak)},
-        {"min-lr", !isnan(t->min_lr), differs(ws->floor, hs->floor)},
+        {"min-lr", !isnan(t->min_lr), differs((float)t->min_lr / hs->peak, hs->floor)},
         {"lr-floor", !isnan(t->lr_floor), differs(ws->floor, hs->floor)},
         {"decay", !isnan(t->decay), differs(ws->decay, hs->decay)},
         {"weight-decay", !isnan(t->weight_decay), differs(want->rule.weight_decay, have->rule.weight_decay)},

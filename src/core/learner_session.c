@@ -18,8 +18,8 @@ enum { RETRY_DOUBLINGS_MAX = 7 };
 #define RETRY_NS_MIN (100 * PL_MS)
 #define RETRY_NS_MAX (10 * PL_SEC)
 #define RETRY_BROKEN_NS_MAX (2 * PL_SEC) /* whose line is up for seconds must not sleep through them */
-#define PROVEN_NS (1 * PL_SEC)   /* a link that lasted this long and broke is dialled again soon */
-#define SETTLED_NS (10 * PL_SEC) /* the same where one side hung up */
+#define PROVEN_NS (1 * PL_SEC)           /* a link that lasted this long and broke is dialled again soon */
+#define SETTLED_NS (10 * PL_SEC)         /* the same where one side hung up */
 #define HEARTBEAT_NS_MIN (1 * PL_MS)
 #define HEARTBEAT_NS_MAX (3600 * PL_SEC)
 #define SILENCE_NS_MIN (4 * PL_SEC)

@@ -4,6 +4,7 @@
 #include "base/fmt.h"
 #include "base/hash.h"
 #include "base/num.h"
+#include "codec/feedback.h"
 #include "model/model.h"
 #include "train/dataset.h"
 #include "train/json.h"
@@ -322,6 +323,8 @@ static enum pelago_status settle(const struct pl_lab_experiment *e, const char *
         st = pl_json_print(root, 9, &text);
     if (st == PELAGO_OK)
         st = pl_settings_parse((const char *)text.data, text.len, s, err);
+    if (st == PELAGO_OK && find(e, row, "sync.feedback_decay") == NULL)
+        s->feedback_decay = pl_feedback_decay(s->up); /* as `pelago run` does */
     json_decref(root);
     pl_buf_release(&text);
     return st;

@@ -9,6 +9,7 @@
 #include "cmd/cluster_args.h"
 
 #include <math.h>
+#include <string.h>
 
 static struct pl_settings settings_of(struct pl_cluster_args *a)
 {
@@ -81,6 +82,37 @@ static void muon_has_a_rate_of_its_own(void **state)
     assert_true(fabsf(settings_of(&muon).trainer.schedule.peak - twice) < 1e-6f);
 }
 
+static void a_machine_alone_knows_muon_too(void **state)
+{
+    struct pl_train_plan plan;
+    struct pl_train_args adamw, muon;
+    struct pl_error err;
+    (void)state;
+    pl_train_args_init(&adamw);
+    pl_train_args_init(&muon);
+    adamw.model = muon.model = "1m";
+    muon.optimizer = "muon";
+    assert_int_equal(pl_train_plan_new(&plan, &adamw, &err), PELAGO_OK);
+    float rate = plan.trainer.schedule.peak;
+    assert_int_equal(pl_train_plan_new(&plan, &muon, &err), PELAGO_OK);
+    assert_true(fabsf(plan.trainer.schedule.peak - 2 * rate) < 1e-6f);
+}
+
+/* Its share of the peak depends on options that need not be repeated. */
+static void a_run_goes_on_with_the_last_rate_it_began_with(void **state)
+{
+    struct pl_error err;
+    (void)state;
+    struct pl_cluster_args first = args_for(8), again = args_for(0);
+    first.train.min_lr = again.train.min_lr = 1e-4;
+    first.train.batch = 4;
+    struct pl_settings s = settings_of(&first);
+    assert_int_equal(pl_cluster_refuse_changes(&again, &s, &err), PELAGO_OK);
+    again.train.min_lr = 2e-4;
+    assert_int_equal(pl_cluster_refuse_changes(&again, &s, &err), PELAGO_INVALID);
+    assert_non_null(strstr(err.text, "--min-lr"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -89,6 +121,8 @@ int main(void)
         cmocka_unit_test(data_parallel_is_one_trainer_with_the_batch_of_all),
         cmocka_unit_test(the_last_rate_stays_what_was_asked_for),
         cmocka_unit_test(muon_has_a_rate_of_its_own),
+        cmocka_unit_test(a_machine_alone_knows_muon_too),
+        cmocka_unit_test(a_run_goes_on_with_the_last_rate_it_began_with),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,6 +55,16 @@ static void test_a_row_goes_over_what_all_have(void **state)
     assert_int_equal(r->experiment.last_seed, 3);
 }
 
+static void test_feedback_fades_as_the_codec_wants_it(void **state)
+{
+    struct lab_rig *r = *state;
+    static const char lines[] = "rows: [dense, sparse, kept]\nlearners: 2\nsparse/sync.up: topk64\n"
+                                "kept/sync.up: topk64\nkept/sync.feedback_decay: 1.0\n";
+    assert_true(row_of(r, lines, "dense").settings.feedback_decay == 1);
+    assert_true(row_of(r, lines, "sparse").settings.feedback_decay < 1);
+    assert_true(row_of(r, lines, "kept").settings.feedback_decay == 1);
+}
+
 static void test_what_is_refused(void **state)
 {
     struct lab_rig *r = *state;
@@ -153,6 +163,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_row_goes_over_what_all_have, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_feedback_fades_as_the_codec_wants_it, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_missing_text_becomes_tales, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_text_is_not_read_twice, setup, teardown),

@@ -118,11 +118,12 @@ static void call_rows(const struct product *p, uint32_t row, uint32_t block)
     }
 }
 
-/* Where the sums of a panel will be stored, called while they are made. */
+/* What a panel's sums are added to, or where they go, comes while they are made. */
 static void call_results(const struct product *p, uint32_t row, uint32_t rows, uint32_t col)
 {
     size_t bytes = p->kind == PL_OUT_ACT ? p->kernel->act_bytes : sizeof(float);
-    const char *at = (p->kind == PL_OUT_SUM ? (const char *)p->base : p->out) + (row * p->out_ld + col) * bytes;
+    const char *at = p->kind == PL_OUT_SUM ? (const char *)p->base : p->out;
+    at += (row * p->out_ld + col) * bytes;
     for (uint32_t r = 0; r < rows; r++)
         for (size_t byte = 0; byte < PL_PANEL * bytes; byte += 64)
             __builtin_prefetch(at + r * p->out_ld * bytes + byte, 1);
