@@ -1,5 +1,5 @@
 #!/bin/bash
-# bench/wan.sh [--short] [--rates "10 25 50 100"] [--steps 50] - two learners behind slow lines, decoupled against data-parallel.
+# bench/wan.sh [--short] [--proxy] [--rates "10 25 50 100"] [--steps 50] - two learners behind slow lines, decoupled against data-parallel.
 #
 # Three network namespaces: a syncer and two learners, each learner's line limited both ways by tbf, with a proxy in its
 # namespace that adds half of LATENCY (50 ms for the round trip) each way. The model is 14m with 8 x 256 tokens a step and
@@ -9,29 +9,44 @@
 #                tokens both have taken the same number of steps, so this is the ratio of times to a loss where the
 #                losses at equal tokens are equal; loss_penalty corrects it where they are not (see docs/baselines.md)
 #   limit        the arithmetic: (2 bytes x parameters x 8 / rate, or one step if that is longer) / one step
-# --short: one rate, few steps, 1m: shows that it works.
+# --short: one rate, few steps, 1m: shows that it works. --proxy: no namespaces, needs no root: everything on 127.0.0.1, and
+# the proxies limit the rate too (by queues of their own instead of tbf's).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/netns.sh
+pids=()
 pelago=$(realpath "${PELAGO:-build/pelago}") model=14m batch=8 seq=256 rates="10 25 50 100" steps=50 open_steps=40
+proxy=false rate=
 while [ $# -gt 0 ]; do
     case $1 in
     --short) model=1m batch=4 seq=128 rates="10" steps=20 open_steps=40 ;;
+    --proxy) proxy=true ;;
     --rates) rates=$2 && shift ;;
     --steps) steps=$2 && shift ;;
-    *) echo "usage: bench/wan.sh [--short] [--rates \"10 25\"] [--steps N]" >&2 && exit 2 ;;
+    *) echo "usage: bench/wan.sh [--short] [--proxy] [--rates \"10 25\"] [--steps N]" >&2 && exit 2 ;;
     esac
     shift
 done
 latency=${LATENCY:-25ms}
-netns_check || exit 77
 work=$(mktemp -d)
-netns_begin
-trap 'netns_end; rm -rf "$work"' EXIT
-for name in syncer a b; do netns_add $name; done
+declare -A port=([syncer]=17441 [a]=17442 [b]=17443)
+if $proxy; then
+    trap 'end; rm -rf "$work"' EXIT
+    inside() { "${@:2}"; }
+    address() { echo "127.0.0.1:${port[$1]}"; }
+    shape() { rate=${1#off}; }
+else
+    netns_check || exit 77
+    netns_begin
+    trap 'netns_end; rm -rf "$work"' EXIT
+    for name in syncer a b; do netns_add $name; done
+    inside() { netns_run "$@"; }
+    address() { if [ "$1" = syncer ]; then echo "$(netns_address syncer):7441"; else echo 127.0.0.1:7441; fi; }
+    shape() { for n in a b; do netns_rate $n "$1"; done; }
+fi
 
 field() { python3 -c 'import json,sys; d=json.load(sys.stdin); print(eval(sys.argv[1]))' "$1"; }
-status() { netns_run syncer "$pelago" status "$dir/syncer" --json 2>/dev/null; }
+status() { inside syncer "$pelago" status "$dir/syncer" --json 2>/dev/null; }
 
 # begin ALGORITHM OPTION...: a syncer, two proxies, two learners
 begin() {
@@ -39,27 +54,32 @@ begin() {
     shift
     dir=$work/$algorithm-$RANDOM
     mkdir -p "$dir"
-    netns_run syncer "$pelago" syncer --dir "$dir/syncer" --listen "$(netns_address syncer):7441" --algorithm "$algorithm" \
+    inside syncer "$pelago" syncer --dir "$dir/syncer" --listen "$(address syncer)" --algorithm "$algorithm" \
         --learners 2 --model $model --batch $batch --seq $seq --data builtin:tales --tokens 1G "$@" >"$dir/syncer.log" 2>&1 &
     pids=($!)
-    until [ -f "$dir/syncer/operator" ] && token=$(netns_run syncer "$pelago" invite "$dir/syncer" --uses 2 2>/dev/null); do sleep 0.2; done
+    until [ -f "$dir/syncer/operator" ] && token=$(inside syncer "$pelago" invite "$dir/syncer" --uses 2 2>/dev/null); do sleep 0.2; done
     token=$(grep -o 'pelago1-[A-Za-z0-9_-]*' <<<"$token" | head -1)
     for n in a b; do
-        netns_run $n "$pelago" chaos proxy --listen 127.0.0.1:7441 --to "$(netns_address syncer):7441" --control "$dir/$n.sock" \
+        inside $n "$pelago" chaos proxy --listen "$(address $n)" --to "$(address syncer)" --control "$dir/$n.sock" \
             >"$dir/proxy-$n.log" 2>&1 &
         pids+=($!)
         until "$pelago" chaos tell "$dir/$n.sock" set all latency "$latency" >/dev/null 2>&1; do sleep 0.1; done
-        netns_run $n "$pelago" learner --dir "$dir/$n" --join "$token" --address 127.0.0.1:7441 --threads 1 --stats "$dir/$n.stats" \
+        [ -z "$rate" ] || "$pelago" chaos tell "$dir/$n.sock" set all rate "$rate" >/dev/null
+        inside $n "$pelago" learner --dir "$dir/$n" --join "$token" --address "$(address $n)" --threads 1 --stats "$dir/$n.stats" \
             >"$dir/$n.log" 2>&1 &
         pids+=($!)
     done
 }
-# Whoever lives in the namespaces was started here; names of shell functions stand between us and them.
+# Whoever lives in the namespaces was started here; shells stand between us and them.
 end() {
     local n
-    for n in a b syncer; do
-        ip netns pids "$(netns_name $n)" | xargs -r kill -TERM 2>/dev/null || true
-    done
+    if $proxy; then
+        for n in "${pids[@]}"; do pkill -TERM -P "$n" 2>/dev/null || true; done
+    else
+        for n in a b syncer; do
+            ip netns pids "$(netns_name $n)" | xargs -r kill -TERM 2>/dev/null || true
+        done
+    fi
     wait "${pids[@]}" 2>/dev/null || true
 }
 
@@ -84,7 +104,7 @@ open_step=$(step_seconds 5 $open_steps)
 params=$(status | field 'd["params"]')
 end
 for mbit in $rates; do
-    for n in a b; do netns_rate $n "${mbit}mbit"; done
+    shape "${mbit}Mbit"
     begin decoupled
     ours=$(step_seconds 5 $open_steps)
     merged=$(status | field 'd["merged_alive"]')
@@ -92,7 +112,7 @@ for mbit in $rates; do
     begin data_parallel
     theirs=$(step_seconds 2 "$steps")
     end
-    for n in a b; do netns_rate $n off; done
+    shape off
     awk -v mbit="$mbit" -v o="$open_step" -v d="$ours" -v t="$theirs" -v p="$params" -v m="$merged" -v steps="$steps" -v model=$model 'BEGIN {
         wire = 2 * p * 8 / (mbit * 1e6); limit = (wire > o ? wire : o) / o
         use = o / d; ratio = t / d
