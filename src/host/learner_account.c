@@ -63,6 +63,15 @@ uint64_t pl_account_quantile(const struct pl_account *a, uint32_t share_ppm)
     return atomic_load_explicit(&a->max_ns, memory_order_relaxed);
 }
 
+uint64_t pl_account_above(const struct pl_account *a, uint64_t ns)
+{
+    uint64_t above = 0;
+    for (uint32_t i = bucket_of(ns); i < PL_ACCOUNT_BUCKETS; i++)
+        if (bucket_top(i) > ns)
+            above += atomic_load_explicit(&a->bucket[i], memory_order_relaxed);
+    return above;
+}
+
 /* ---- watches ---- */
 
 static uint64_t cpu_ns(void)

@@ -35,5 +35,7 @@ void pl_watch_stop(const struct pl_watch *w, struct pl_watched *sum);
 void pl_account_add(struct pl_account *a, uint64_t ns);
 /* At least this share of the steps, in millionths, took no longer; 0 without steps. */
 uint64_t pl_account_quantile(const struct pl_account *a, uint32_t share_ppm);
+/* How many took longer; a bucket that lies on both sides counts whole. */
+uint64_t pl_account_above(const struct pl_account *a, uint64_t ns);
 
 #endif

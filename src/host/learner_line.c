@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LINE_MAX_BYTES = 768, FILE_BYTES_MAX = 1 << 20 };
+enum { LINE_MAX_BYTES = 1024, FILE_BYTES_MAX = 1 << 20 };
 #define EVERY_NS (10 * PL_SEC)
 
 struct line {
@@ -81,13 +81,15 @@ static int print(struct pl_learner_host *h, bool last, char *out, size_t cap)
         out, cap,
         "{\"at_ns\":%llu,\"identity\":%llu,\"steps\":%llu,\"tokens\":%llu,\"loss\":%.6f,"
         "\"step_ns\":%llu,\"steps_timed\":%llu,\"blocked_ns\":%llu,\"blocked_max_ns\":%llu,"
-        "\"blocked_p999_ns\":%llu,\"blocked_wall_ns\":%llu,\"blocked_wall_max_ns\":%llu,"
+        "\"blocked_p999_ns\":%llu,\"blocked_above_1ms\":%llu,\"blocked_wall_ns\":%llu,\"blocked_wall_max_"
+        "ns\":%llu,"
         "\"blocked_wall_p999_ns\":%llu,\"blocked_share\":%.8f,\"trained_ns\":%llu,\"bytes_up\":%llu,"
         "\"bytes_down\":%llu,\"live\":%s%s}\n",
         (unsigned long long)pl_clock_ns(), (unsigned long long)v.identity, (unsigned long long)v.steps,
         (unsigned long long)v.tokens, v.loss, (unsigned long long)v.step_ns,
         (unsigned long long)v.steps_timed, (unsigned long long)v.blocked_ns,
         (unsigned long long)v.blocked_max_ns, (unsigned long long)v.blocked_p999_ns,
+        (unsigned long long)pl_account_above(&h->lt.blocked, PL_MS),
         (unsigned long long)atomic_load_explicit(&wall->sum_ns, memory_order_relaxed),
         (unsigned long long)atomic_load_explicit(&wall->max_ns, memory_order_relaxed),
         (unsigned long long)pl_account_quantile(wall, 999000), share, (unsigned long long)v.trained_ns,

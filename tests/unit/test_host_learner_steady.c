@@ -212,6 +212,15 @@ static void test_quantiles_are_never_too_low(void **state)
         assert_true((uint64_t)within * 100 >= share);
         assert_true((uint64_t)below * 100 <= share); /* and at most an eighth too high */
     }
+    for (uint64_t limit = 1; limit < UINT64_C(1) << 40; limit *= 7) {
+        uint64_t above = pl_account_above(&a, limit);
+        uint32_t surely = 0, perhaps = 0;
+        for (uint32_t i = 0; i < 10000; i++) {
+            surely += times[i] > limit;
+            perhaps += times[i] + times[i] / 7 + 1 > limit;
+        }
+        assert_true(above >= surely && above <= perhaps);
+    }
     assert_int_equal(a.steps, 10000);
     assert_int_equal(a.sum_ns, sum);
     pl_account_add(&a, UINT64_MAX); /* too much for a bucket is the most of one */
