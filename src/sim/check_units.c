@@ -11,7 +11,7 @@ struct unit {
     uint64_t unit;
     uint64_t cursor;    /* the furthest any learner reported */
     uint32_t holder;    /* person, PL_NONE32: nobody */
-    uint32_t leased;    /* person it was last leased to, PL_NONE32: not known */
+    uint32_t leased;    /* person it was last leased to, PL_NONE32: nobody yet */
     uint32_t recording; /* person a record was last made for */
     bool unsure;        /* which of the two the shard remembers */
 };
@@ -52,7 +52,8 @@ static void release_all(struct pl_checks *c, uint32_t person)
             c->units->at[i].holder = PL_NONE32;
 }
 
-/* It says itself what it holds; what others were given meanwhile stays theirs. */
+/* It says itself what it holds; what others were given meanwhile stays theirs. A liar may name a unit that nobody was
+ * ever given: that is no claim. */
 static void on_join(struct pl_checks *c, uint32_t person, const struct pl_msg_join *join)
 {
     release_all(c, person);
@@ -61,8 +62,7 @@ static void on_join(struct pl_checks *c, uint32_t person, const struct pl_msg_jo
         struct unit *u = find(c, held.unit);
         if (u == NULL)
             return;
-        bool its_own =
-            !u->unsure && u->recording == u->leased && (u->leased == PL_NONE32 || u->leased == person);
+        bool its_own = !u->unsure && u->recording == u->leased && u->leased == person;
         if (u->holder == PL_NONE32 && !used_up(c, u) && its_own)
             u->holder = person;
     }
