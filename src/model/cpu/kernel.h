@@ -19,7 +19,7 @@
 enum { PL_PANEL = 32 };
 
 /* c (m, panels * PL_PANEL) = a x b or += a x b. Reads a's rows up to m rounded up to m_step and writes as many rows of
- * c; k is a multiple of k_step. b_stride: bytes from panel to panel. */
+ * c; k is a multiple of k_step, and not 0. b_stride: bytes from panel to panel. */
 struct pl_mm {
     float *c;
     size_t c_ld;

@@ -28,6 +28,14 @@
             step(i_, c_ - i_, __VA_ARGS__);                                                                  \
     } while (0)
 
+/* The same for rows that are c long, c a constant: written out. */
+#define VF_EACH_OF(c, step, ...)                                                                             \
+    do {                                                                                                     \
+        _Static_assert((c) % VF_LANES == 0, "whole vectors");                                                \
+        _Pragma("GCC unroll 32") for (size_t i_ = 0; i_ < (c); i_ += VF_LANES)                               \
+            step(i_, VF_LANES, __VA_ARGS__);                                                                 \
+    } while (0)
+
 /* The same for sums: step(i, n, &acc[0 .. 3] in turn, ...), because one addition waits for the previous one. */
 #define VF_EACH_ACC(c, acc, step, ...)                                                                       \
     do {                                                                                                     \

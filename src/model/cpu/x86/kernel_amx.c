@@ -41,9 +41,24 @@ static inline void prefetch_tile(const uint16_t *tile)
         _mm_prefetch((const char *)(tile + row * 32), _MM_HINT_T0);
 }
 
-/* c (32, 32) = or += a (32, k) x one panel. */
+enum { SUM_ROWS = 3, SUM_STEPS = 11 }; /* together at least the 32 rows of a block */
+
+/* SUM_ROWS rows of sums are called into the first-level cache. */
+static inline void prefetch_sums(const float *sums, size_t ld, uint32_t step)
+{
+    sums += (size_t)SUM_ROWS * step * ld;
+#pragma GCC unroll 3
+    for (size_t row = 0; row < SUM_ROWS; row++) {
+        __builtin_prefetch(sums + row * ld, 1);
+        __builtin_prefetch(sums + row * ld + 16, 1);
+    }
+}
+
+/* c (32, 32) = or += a (32, k) x one panel. The first two tiles of the next step are loaded before this step's last
+ * products: their own last readers are two products back, so that they wait for nobody (docs/speed.md). Meanwhile the next but one block of b comes into the first-level cache, and so does `next`, the
+ * sums of the next panel. */
 static inline void mm_block(float *c, size_t c_ld, const uint16_t *a, size_t a_ld, const uint16_t *panel,
-                            uint32_t k, bool accumulate)
+                            uint32_t k, bool accumulate, const float *next)
 {
     size_t c_bytes = c_ld * sizeof *c, a_bytes = a_ld * sizeof *a;
     float *c_low = c + 16 * c_ld;
@@ -59,19 +74,33 @@ static inline void mm_block(float *c, size_t c_ld, const uint16_t *a, size_t a_l
         _tile_zero(2);
         _tile_zero(3);
     }
-    /* The next but one block of b is called into the first-level cache while this one is multiplied. */
-    for (uint32_t i = 0; i < k; i += TILE_K, panel += BLOCK_VALUES) {
-        _tile_loadd(6, panel, 64);
+    _tile_loadd(4, a, a_bytes);
+    _tile_loadd(6, panel, 64);
+    for (uint32_t step = 0; step + 1 < k / TILE_K; step++) {
         _tile_loadd(7, panel + BLOCK_VALUES / 2, 64);
-        _tile_loadd(4, a + i, a_bytes);
         _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(5, a_low, a_bytes);
         prefetch_tile(panel + (size_t)2 * BLOCK_VALUES);
         _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, a_low + i, a_bytes);
+        a += TILE_K;
+        a_low += TILE_K;
+        _tile_loadd(4, a, a_bytes);
         _tile_dpbf16ps(2, 5, 6);
         prefetch_tile(panel + (size_t)2 * BLOCK_VALUES + BLOCK_VALUES / 2);
+        panel += BLOCK_VALUES;
+        _tile_loadd(6, panel, 64);
         _tile_dpbf16ps(3, 5, 7);
+        if (step < SUM_STEPS)
+            prefetch_sums(next, c_ld, step);
     }
+    _tile_loadd(7, panel + BLOCK_VALUES / 2, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(5, a_low, a_bytes);
+    prefetch_tile(panel + (size_t)2 * BLOCK_VALUES);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    prefetch_tile(panel + (size_t)2 * BLOCK_VALUES + BLOCK_VALUES / 2);
+    _tile_dpbf16ps(3, 5, 7);
     _tile_stored(0, c, c_bytes);
     _tile_stored(1, c + 16, c_bytes);
     _tile_stored(2, c_low, c_bytes);
@@ -81,10 +110,12 @@ static inline void mm_block(float *c, size_t c_ld, const uint16_t *a, size_t a_l
 static void mm_product(const struct pl_mm *m)
 {
     for (uint32_t row = 0; row < m->m; row += 32)
-        for (uint32_t p = 0; p < m->panels; p++)
-            mm_block(m->c + (size_t)row * m->c_ld + (size_t)p * PL_PANEL, m->c_ld,
-                     (const uint16_t *)m->a + (size_t)row * m->a_ld, m->a_ld,
-                     (const uint16_t *)((const char *)m->b + p * m->b_stride), m->k, m->accumulate);
+        for (uint32_t p = 0; p < m->panels; p++) {
+            float *c = m->c + (size_t)row * m->c_ld + (size_t)p * PL_PANEL;
+            mm_block(c, m->c_ld, (const uint16_t *)m->a + (size_t)row * m->a_ld, m->a_ld,
+                     (const uint16_t *)((const char *)m->b + p * m->b_stride), m->k, m->accumulate,
+                     p + 1 < m->panels ? c + PL_PANEL : c);
+        }
 }
 
 const struct pl_kernel pl_kernel_amx = {
