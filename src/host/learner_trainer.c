@@ -390,6 +390,9 @@ static bool run_step(struct pl_ltrainer *t, const struct pl_sequences *source, s
     struct pl_error err = {PELAGO_OK, ""};
     uint64_t begin = pl_clock_ns();
     follow_clock(t, begin);
+    if (!t->begun)
+        pl_trainer_join(t->o.trainer);
+    t->begun = true;
     t->moved = false;
     pl_watch_stop(watch, &t->held_up);
     enum pelago_status st = pl_trainer_step(t->o.trainer, source, &report, &err);

@@ -151,6 +151,9 @@ static double step(void *self, const struct pl_objective_step *s)
     l->sequences = s->sequences;
     l->taken = 0;
     l->trainer->progress.clock = pl_max64(l->trainer->progress.clock, s->clock_tokens);
+    if (!l->begun)
+        pl_trainer_join(l->trainer);
+    l->begun = true;
     uint64_t began = pl_clock_ns();
     enum pelago_status st = pl_trainer_step(l->trainer, &(struct pl_sequences){fetch, l}, &report, &err);
     w->result->trainer_s += (double)(pl_clock_ns() - began) / 1e9;
@@ -207,6 +210,7 @@ static void begin(void *self, uint32_t process, uint32_t host)
         return;
     }
     copy_moments(l->trainer, NULL, true);
+    l->begun = false;
     l->trainer->inner.step = 0;
     l->trainer->progress = (struct pl_progress){0};
 }

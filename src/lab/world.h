@@ -27,6 +27,7 @@ struct pl_lab_learner {
     struct pl_lab_saved saved;
     const uint64_t *sequences; /* of the step at hand */
     uint32_t taken;
+    bool begun; /* this life has made a step */
 };
 
 struct pl_lab_world {

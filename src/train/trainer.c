@@ -234,6 +234,20 @@ static enum pelago_status move_params(struct pl_trainer *t, float lr, struct pl_
     return PELAGO_OK;
 }
 
+void pl_trainer_join(struct pl_trainer *t)
+{
+    uint64_t clock = t->progress.clock;
+    t->late = t->inner.step < PL_LATE_STEPS && clock > 0 && clock >= t->options.schedule.warmup_tokens;
+}
+
+/* From a quarter on: the syncer measures contributions by rate and steps (host/syncer_guard.c), and should not take the first
+ * ones of a whole crowd of late ones for the usual length. */
+static float share_of_rate(const struct pl_trainer *t)
+{
+    uint64_t step = t->inner.step;
+    return t->late && step < PL_LATE_STEPS ? 0.25f + 0.75f * (float)(step + 1) / (float)PL_LATE_STEPS : 1.0f;
+}
+
 enum pelago_status pl_trainer_step(struct pl_trainer *t, const struct pl_sequences *source,
                                    struct pl_step_report *report, struct pl_error *err)
 {
@@ -242,7 +256,7 @@ enum pelago_status pl_trainer_step(struct pl_trainer *t, const struct pl_sequenc
     uint64_t tokens = pl_trainer_options_tokens(&t->options);
     double sum;
     PL_TRY(pass_batches(t, source, &sum, err));
-    float lr = pl_schedule_lr(&t->options.schedule, p->clock + tokens);
+    float lr = share_of_rate(t) * pl_schedule_lr(&t->options.schedule, p->clock + tokens);
     if (t->hooks.reduce != NULL && !t->hooks.reduce(t->hooks.user))
         return pl_fail(err, PELAGO_STALE, "step %lu was given up", p->step + 1);
     if (t->hooks.moving != NULL)

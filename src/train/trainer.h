@@ -70,12 +70,20 @@ struct pl_trainer {
     struct pl_named_span *spans;   /* of the optimizer, for checkpoints */
     char (*names)[PL_ST_NAME_MAX];
     uint32_t span_count;
+    bool late; /* its rate still rises; pl_trainer_join */
 };
+
+enum { PL_LATE_STEPS = 20 };
 
 /* Parameters as the seed has them, nothing done yet. */
 enum pelago_status pl_trainer_new(struct pl_trainer **out, const struct pl_alloc *alloc,
                                   const struct pl_trainer_options *options, struct pl_error *err);
 void pl_trainer_free(struct pl_trainer *t); /* NULL is fine */
+
+/* Before the first step of a process that trains beside others, with the clock set. Moments of few steps say little of where
+ * to go and nothing of how far: whoever has fewer than PL_LATE_STEPS when the schedule's own warm-up is over (a newcomer, or
+ * one whose disk had none) begins with less of the rate, which is whole after that many. */
+void pl_trainer_join(struct pl_trainer *t);
 
 struct pl_step_report {
     uint64_t tokens; /* of this step */

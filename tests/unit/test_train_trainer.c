@@ -285,6 +285,55 @@ static void test_the_clock_sets_the_rate(void **state)
     pl_trainer_free(t);
 }
 
+static float rate_of_next_step(struct pl_trainer *t)
+{
+    struct pl_sequences source = {count_up, &t->options.config.vocab};
+    struct pl_step_report report;
+    struct pl_error err;
+    assert_int_equal(pl_trainer_step(t, &source, &report, &err), PELAGO_OK);
+    return report.lr;
+}
+
+/* Among others that are past the warm-up, with few moments or none. */
+static void test_a_late_one_begins_slowly(void **state)
+{
+    (void)state;
+    struct pl_trainer_options o = options_of(PL_INNER_ADAMW);
+    o.schedule.total_tokens = UINT64_C(1) << 40; /* the schedule alone would stay at the peak */
+    struct pl_trainer *late = new_trainer(&o);
+    late->progress.clock = o.schedule.warmup_tokens;
+    pl_trainer_join(late);
+    for (uint32_t i = 1; i <= PL_LATE_STEPS + 2; i++) {
+        float expected = o.schedule.peak * fminf(1, 0.25f + 0.75f * (float)i / PL_LATE_STEPS);
+        assert_true(fabsf(rate_of_next_step(late) / expected - 1) < 1e-4f);
+    }
+    pl_trainer_join(late); /* another process, which has all the moments */
+    assert_true(fabsf(rate_of_next_step(late) / o.schedule.peak - 1) < 1e-4f);
+    late->inner.step = 10; /* one that was killed on its way there */
+    pl_trainer_join(late);
+    assert_true(fabsf(rate_of_next_step(late) / o.schedule.peak - (0.25f + 0.75f * 11 / PL_LATE_STEPS)) <
+                1e-4f);
+    pl_trainer_free(late);
+}
+
+static void test_who_is_there_from_the_start_is_not_late(void **state)
+{
+    (void)state;
+    struct pl_trainer_options o = options_of(PL_INNER_ADAMW);
+    struct pl_trainer *first = new_trainer(&o), *second = new_trainer(&o), *alone = new_trainer(&o);
+    second->progress.clock = o.schedule.warmup_tokens - 1; /* a little behind the first */
+    pl_trainer_join(first);
+    pl_trainer_join(second);
+    assert_true(rate_of_next_step(first) == pl_schedule_lr(&o.schedule, 192));
+    assert_true(rate_of_next_step(second) == pl_schedule_lr(&o.schedule, o.schedule.warmup_tokens - 1 + 192));
+    alone->progress.clock =
+        2 * o.schedule.warmup_tokens; /* who does not say that it joins others has its own reasons */
+    assert_true(rate_of_next_step(alone) == pl_schedule_lr(&o.schedule, 2 * o.schedule.warmup_tokens + 192));
+    pl_trainer_free(first);
+    pl_trainer_free(second);
+    pl_trainer_free(alone);
+}
+
 /* ---- things that are wrong ---- */
 
 static void test_a_loss_that_is_no_number(void **state)
@@ -381,6 +430,8 @@ int main(void)
         cmocka_unit_test(test_accumulation),
         cmocka_unit_test(test_odd_dimensions),
         cmocka_unit_test(test_the_clock_sets_the_rate),
+        cmocka_unit_test(test_a_late_one_begins_slowly),
+        cmocka_unit_test(test_who_is_there_from_the_start_is_not_late),
         cmocka_unit_test(test_a_loss_that_is_no_number),
         cmocka_unit_test(test_a_token_out_of_range),
         cmocka_unit_test(test_options_are_checked),
