@@ -32,20 +32,23 @@ static unsigned size_of(const struct pl_model_config *c)
     return i;
 }
 
-/* Scouted, docs/results.md: one trainer of 1m with 64 sequences, whose loss is flat from 0.008 to 0.016. */
+/* Scouted, docs/merge.md: with Muon 0.008 is within 0.3% of the best for steps of 8 to 64 sequences of 1m, whoever takes
+ * them. */
 static float optimizer_rate(const struct pl_trainer_options *o)
 {
     return o->matrices == PL_INNER_MUON ? 2 : 1;
 }
 
-/* Of 1m about 0.0018, 0.002, 0.0025, 0.003 and 0.0035 were best for steps of 4, 8, 16, 32 and 64 sequences; where one number
- * of sequences was scouted with two numbers of learners, the rate was the same (docs/merge.md). */
+/* With AdamW about 0.0018, 0.002, 0.0025, 0.003 and 0.0035 were best for steps of 4, 8, 16, 32 and 64 sequences of 1m; where
+ * one number of sequences was scouted with two numbers of learners, the rate was the same (docs/merge.md). */
 float pl_train_plan_learner_rate(const struct pl_trainer_options *o, uint32_t trainers)
 {
     unsigned size = size_of(&o->config);
+    if (o->matrices == PL_INNER_MUON)
+        return sizes[size].lr * optimizer_rate(o);
     double usual = (double)sizes[size].batch * sizes[size].accumulate * sizes[size].seq;
     double step = (double)pl_trainer_options_tokens(o) * trainers;
-    return sizes[size].lr * optimizer_rate(o) * 0.63f * (float)pow(step / usual, 0.25);
+    return sizes[size].lr * 0.63f * (float)pow(step / usual, 0.25);
 }
 
 /* ---- the model ---- */

@@ -44,6 +44,11 @@ bool pl_algorithm_of_name(const char *name, enum pl_algorithm *a)
 
 /* ---- defaults ---- */
 
+float pl_outer_momentum(enum pl_inner_kind matrices)
+{
+    return matrices == PL_INNER_MUON ? 0.5f : 0.8f;
+}
+
 void pl_settings_defaults(struct pl_settings *s)
 {
     s->algorithm = PL_ALGORITHM_DECOUPLED;
@@ -59,9 +64,9 @@ void pl_settings_defaults(struct pl_settings *s)
     s->feedback_decay = pl_feedback_decay(s->up);
     s->selective = 0;
     /* docs/results.md: a large momentum is right for 2 to 8 learners once it has grown, and far too much for the first few
-     * outer steps; a rate that falls at the end takes the noise of the last ones away. */
+     * outer steps; a rate that falls at the end takes the noise of the last ones away. Muon wants less of it. */
     s->outer = (struct pl_outer_rule){.lr = 0.7f,
-                                      .mu = 0.8f,
+                                      .mu = pl_outer_momentum(s->trainer.matrices),
                                       .kind = PL_OUTER_NESTEROV,
                                       .delay = 1,
                                       .warmup = 20,

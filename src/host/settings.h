@@ -52,6 +52,9 @@ struct pl_settings {
     uint32_t unit_sequences; /* sequences of one work unit */
 };
 
+/* Of the outer optimizer: what goes well with the inner one. */
+float pl_outer_momentum(enum pl_inner_kind matrices);
+
 /* P, H, tau, K, codecs, outer rule, unit: what goes well with this model and so many learners. trainer, data,
  * total_tokens and learners are set before. */
 void pl_settings_defaults(struct pl_settings *s);

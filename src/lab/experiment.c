@@ -325,6 +325,8 @@ static enum pelago_status settle(const struct pl_lab_experiment *e, const char *
         st = pl_settings_parse((const char *)text.data, text.len, s, err);
     if (st == PELAGO_OK && find(e, row, "sync.feedback_decay") == NULL)
         s->feedback_decay = pl_feedback_decay(s->up); /* as `pelago run` does */
+    if (st == PELAGO_OK && find(e, row, "sync.outer_momentum") == NULL)
+        s->outer.mu = pl_outer_momentum(s->trainer.matrices);
     json_decref(root);
     pl_buf_release(&text);
     return st;

@@ -73,13 +73,19 @@ static void the_last_rate_stays_what_was_asked_for(void **state)
     assert_true(fabsf(s.peak * s.floor - 1e-4f) < 1e-9f);
 }
 
-static void muon_has_a_rate_of_its_own(void **state)
+static void muon_has_a_rate_and_a_momentum_of_its_own(void **state)
 {
     (void)state;
-    struct pl_cluster_args adamw = args_for(4), muon = args_for(4);
-    muon.train.optimizer = "muon";
-    float twice = 2 * settings_of(&adamw).trainer.schedule.peak;
-    assert_true(fabsf(settings_of(&muon).trainer.schedule.peak - twice) < 1e-6f);
+    struct pl_cluster_args few = args_for(2), many = args_for(8), given = args_for(8), adamw = args_for(8);
+    few.train.optimizer = many.train.optimizer = given.train.optimizer = "muon";
+    few.train.batch = 32;
+    many.train.batch = 8;
+    given.outer_momentum = 0.7;
+    assert_true(fabsf(settings_of(&few).trainer.schedule.peak - 0.008f) < 1e-6f);
+    assert_true(fabsf(settings_of(&many).trainer.schedule.peak - 0.008f) < 1e-6f);
+    assert_true(fabsf(settings_of(&many).outer.mu - 0.5f) < 1e-6f);
+    assert_true(fabsf(settings_of(&given).outer.mu - 0.7f) < 1e-6f);
+    assert_true(fabsf(settings_of(&adamw).outer.mu - 0.8f) < 1e-6f);
 }
 
 static void a_machine_alone_knows_muon_too(void **state)
@@ -120,7 +126,7 @@ int main(void)
         cmocka_unit_test(a_rate_that_is_given_stays),
         cmocka_unit_test(data_parallel_is_one_trainer_with_the_batch_of_all),
         cmocka_unit_test(the_last_rate_stays_what_was_asked_for),
-        cmocka_unit_test(muon_has_a_rate_of_its_own),
+        cmocka_unit_test(muon_has_a_rate_and_a_momentum_of_its_own),
         cmocka_unit_test(a_machine_alone_knows_muon_too),
         cmocka_unit_test(a_run_goes_on_with_the_last_rate_it_began_with),
     };

@@ -93,7 +93,7 @@ static void settings_that_cannot_be_are_refused_by_name(void **state)
     refused(t, "\"overlap\": 2", "\"overlap\": 25", "overlap");
     refused(t, "\"feedback_decay\": 1.0", "\"feedback_decay\": 1.5", "feedback_decay");
     refused(t, "\"selective\": 0.0", "\"selective\": 1.0", "selective");
-    refused(t, "\"outer_momentum\": 0.8", "\"outer_momentum\": 1.0", "outer momentum");
+    refused(t, "\"outer_momentum\": 0.5", "\"outer_momentum\": 1.0", "outer momentum");
     refused(t, "\"merge\": \"rda\"", "\"merge\": \"krum\"", "sync.merge");
     refused(t, "\"outer\": \"nesterov\"", "\"outer\": \"adam\"", "sync.outer");
     refused(t, "\"merge_trim\": 0.25", "\"merge_trim\": 0.75", "merge_trim");

@@ -65,6 +65,16 @@ static void test_feedback_fades_as_the_codec_wants_it(void **state)
     assert_true(row_of(r, lines, "kept").settings.feedback_decay == 1);
 }
 
+static void test_the_momentum_goes_with_the_inner_optimizer(void **state)
+{
+    struct lab_rig *r = *state;
+    static const char lines[] = "rows: [adamw, muon, given]\nlearners: 2\nmuon/train.optimizer: muon\n"
+                                "given/train.optimizer: muon\ngiven/sync.outer_momentum: 0.7\n";
+    assert_true(fabsf(row_of(r, lines, "adamw").settings.outer.mu - 0.8f) < 1e-6f);
+    assert_true(fabsf(row_of(r, lines, "muon").settings.outer.mu - 0.5f) < 1e-6f);
+    assert_true(fabsf(row_of(r, lines, "given").settings.outer.mu - 0.7f) < 1e-6f);
+}
+
 static void test_what_is_refused(void **state)
 {
     struct lab_rig *r = *state;
@@ -164,6 +174,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_row_goes_over_what_all_have, setup, teardown),
         cmocka_unit_test_setup_teardown(test_feedback_fades_as_the_codec_wants_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_momentum_goes_with_the_inner_optimizer, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_missing_text_becomes_tales, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_text_is_not_read_twice, setup, teardown),
