@@ -15,6 +15,7 @@
 #include <string.h>
 
 enum { CHECK_EVERY_STEPS = 256, LEAVE_MS = 350, FAREWELL_MS = 50, LINGER_MS = 850, TICK_MS = 1000 };
+#define VALUES_NS (60 * PL_SEC)
 
 void pl_lhost_log(struct pl_learner_host *h, const char *format, ...)
 {
@@ -337,12 +338,52 @@ static void refuse(struct pl_learner_host *h)
     pl_lhost_leave(h);
 }
 
+/* ---- the first step of a newcomer ---- */
+
+/* A run that is past its warm-up has left its first values behind: steps on them would be dropped, and what the moments
+ * learned from them would stay. */
+static bool run_is_ahead(struct pl_learner_host *h)
+{
+    uint64_t clock = pl_ltrainer_clock_at(&h->lt, pl_clock_ns());
+    return h->trainer != NULL && clock != PL_NONE64 && clock > 0 &&
+           clock >= h->settings.trainer.schedule.warmup_tokens;
+}
+
+static uint32_t fragments_that_came(const struct pl_learner_host *h)
+{
+    uint32_t came = 0;
+    uint64_t digest;
+    for (uint32_t i = 0; i < h->layout.fragment_count; i++)
+        came += pl_learner_version(h->core, i, &digest) > 0;
+    return came;
+}
+
+/* Begins with the last value, or when none has come for long: where nothing has been merged yet, none will. */
+static void look_at_values(struct pl_learner_host *h)
+{
+    if (!h->awaited.on)
+        return;
+    uint32_t have = fragments_that_came(h);
+    uint64_t now = pl_clock_ns();
+    if (have > h->awaited.have) {
+        h->awaited.have = have;
+        h->awaited.last_ns = now;
+    }
+    if (have < h->layout.fragment_count && now - h->awaited.last_ns < VALUES_NS)
+        return;
+    h->awaited.on = false;
+    begin_steps(h);
+}
+
 static void get_ready(struct pl_learner_host *h)
 {
     h->ready_due = false;
     pl_lhost_step(
         h, &(struct pl_learn_event){.kind = PL_LEARN_EV_READY, .u.ready = {.digests = h->origin_digests}});
-    begin_steps(h);
+    h->awaited.on = run_is_ahead(h);
+    h->awaited.last_ns = pl_clock_ns();
+    if (!h->awaited.on)
+        begin_steps(h);
 }
 
 static void on_bell(uv_async_t *bell)
@@ -359,6 +400,7 @@ static void on_bell(uv_async_t *bell)
         get_ready(h);
     pl_lhost_links_later(h);
     pl_lhost_values_later(h);
+    look_at_values(h);
     pl_lhost_copies_again(h);
     pl_lhost_keep_look(h);
     wind_up(h);
@@ -367,6 +409,7 @@ static void on_bell(uv_async_t *bell)
 static void on_tick(uv_timer_t *timer)
 {
     struct pl_learner_host *h = timer->data;
+    look_at_values(h);
     pl_lhost_keep_look(h);
     pl_lhost_line(h, false);
     pl_lhost_door_tick(h);

@@ -127,6 +127,8 @@ struct pl_lkeep {
     struct pl_learner_host *h;
     bool due, busy, good;
     uint32_t tries;
+    uint32_t attempts;       /* of this process */
+    uint64_t write_ns;       /* that the last file took */
     uint64_t last_ns;        /* when the last one was begun */
     uint64_t number;         /* of the parameters it is of */
     uint64_t told, told_now; /* steps of this process in the last one written, and in this one */
@@ -195,6 +197,11 @@ struct pl_learner_host {
     bool warm; /* from a checkpoint */
     bool in_step;
     bool ready_due, refuse_due; /* the manifest came: it is ours, or is not */
+    struct {
+        bool on;
+        uint32_t have; /* fragments that have come */
+        uint64_t last_ns;
+    } awaited; /* the run's values, before the first step */
     uint64_t core_steps;
     uint64_t *origin_digests;
     /* connections */

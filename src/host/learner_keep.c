@@ -10,12 +10,26 @@
 #include "host/learner_host_int.h"
 
 #include "base/check.h"
+#include "base/num.h"
 #include "os/clock.h"
 
 #include <string.h>
 
-enum { TRIES_BESIDE = 20 };
+enum { TRIES_BESIDE = 20, NS_A_BYTE = 100 };
+#define SOONEST_NS (2 * PL_SEC)
 #define EVERY_NS (60 * PL_SEC)
+
+/* Who lives for seconds only keeps something too: the first checkpoint comes soon, each further attempt after twice the time,
+ * and none so soon that the disk is busy with them for more than a tenth of it. */
+static uint64_t interval(const struct pl_learner_host *h)
+{
+    if (h->o.checkpoint_ns > 0)
+        return h->o.checkpoint_ns;
+    uint64_t arrays = 5; /* parameters, anchors, residuals, two moments */
+    uint64_t first = h->layout.tensors.floats * sizeof(float) * arrays * NS_A_BYTE;
+    uint64_t due = pl_min64(pl_max64(first, SOONEST_NS) << pl_min32(h->keep.attempts, 6), EVERY_NS);
+    return pl_max64(due, 10 * h->keep.write_ns);
+}
 
 static void drop(struct pl_learner_host *h)
 {
@@ -88,10 +102,9 @@ static void copied_beside(struct pl_job *job)
 void pl_lhost_keep_look(struct pl_learner_host *h)
 {
     struct pl_lkeep *k = &h->keep;
-    uint64_t every = h->o.checkpoint_ns > 0 ? h->o.checkpoint_ns : EVERY_NS;
     if (h->trainer == NULL || k->busy || h->over)
         return;
-    if (!k->due && !h->left && pl_clock_ns() - k->last_ns >= every && h->told > k->told)
+    if (!k->due && !h->left && pl_clock_ns() - k->last_ns >= interval(h) && h->told > k->told)
         k->due = true;
     if (!k->due || h->applies > 0 || pl_steady_now(&h->lt.steady) != h->number)
         return;
@@ -103,8 +116,10 @@ void pl_lhost_keep_look(struct pl_learner_host *h)
     if (!hold(h)) {
         drop(h);
         pl_lhost_keep_release(h);
-        pl_lhost_log(h, "there is no memory for a checkpoint; training goes on without");
+        if (k->complaints++ == 0)
+            pl_lhost_log(h, "there is no memory for a checkpoint; training goes on without");
         k->due = false;
+        k->attempts++;
         k->last_ns = pl_clock_ns();
         if (h->quitting)
             pl_lhost_leave(h);
@@ -138,7 +153,9 @@ static void write_file(struct pl_job *job)
                          .theta = k->theta,
                          .anchors = k->anchors,
                          .residuals = k->residuals};
+    uint64_t begin = pl_clock_ns();
     k->good = pl_lsave_write(&s, pl_posix_dir_table(h->disk), &k->err) == PELAGO_OK;
+    k->write_ns = pl_clock_ns() - begin;
 }
 
 static void written(struct pl_job *job)
@@ -168,6 +185,7 @@ void pl_lhost_keep_copied(struct pl_learner_host *h, bool good)
         return;
     }
     k->due = false;
+    k->attempts++;
     k->tries = 0;
     k->last_ns = pl_clock_ns();
     k->job.run = write_file;

@@ -193,6 +193,39 @@ static void test_it_starts_without_a_syncer(void **state)
     rig_learner_free(l);
 }
 
+struct first_step {
+    struct rig_learner *l;
+    uint64_t version; /* the lowest at that time */
+};
+
+static bool has_made_a_step(void *user)
+{
+    struct first_step *f = user;
+    if (steps_of(f->l) == 0)
+        return false;
+    f->version = lowest_version(f->l->host);
+    return true;
+}
+
+/* Steps on what the seed says would be of no use, and spoil the moments. */
+static void test_a_newcomer_begins_with_the_values_of_the_run(void **state)
+{
+    (void)state;
+    endless();
+    rig.settings.trainer.schedule.warmup_tokens = 0;
+    run_rig_syncer(&rig);
+    start(&learners[0], "a");
+    wait_for((struct progress){.l = &learners[0], .steps = 20, .version = 2});
+    struct first_step first = {.l = &learners[1]};
+    start(&learners[1], "b");
+    assert_true(run_rig_until(&rig, has_made_a_step, &first, 60));
+    assert_true(first.version >= 1);
+    for (unsigned i = 0; i < 2; i++) {
+        quit(&learners[i]);
+        rig_learner_free(&learners[i]);
+    }
+}
+
 /* Fragments of a shard that is down wait; those of the other do not. */
 static bool first_fragment_grows(void *user)
 {
@@ -464,6 +497,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_it_leaves_and_goes_on, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_it_trains_on_without_a_syncer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_it_starts_without_a_syncer, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_newcomer_begins_with_the_values_of_the_run, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_two_shards, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_damaged_checkpoint_is_not_used, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_two_end_with_the_same_values, set_up, tear_down),
