@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the cluster must show, measured on real processes: one line of JSON a row.
 
-cluster.py [--short] [--row NAME,...] [--keep] [--pelago build/pelago]
+cluster.py [--short] [--row NAME,...] [--keep] [--faults N] [--pelago build/pelago]
   quiet        the trainer never waits, without faults; merged/alive; digests equal at the end
   kills        one kill -9 of a learner every 15 s; the trainer never waits, with faults; rejoin times
   storm        many faults (kill -9, SIGSTOP) at 1 s mean; loss against the run without them, at equal merged tokens
@@ -64,6 +64,7 @@ def main():
     p.add_argument("--short", action="store_true")
     p.add_argument("--row", default="")
     p.add_argument("--keep", action="store_true")
+    p.add_argument("--faults", type=int, default=0, help="of storm")
     p.add_argument("--pelago", default="build/pelago")
     p.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     args = p.parse_args()

@@ -1,9 +1,9 @@
 #!/bin/bash
-# bench/wan.sh [--short] [--proxy] [--rates "10 25 50 100"] [--steps 50] - two learners behind slow lines, decoupled against data-parallel.
+# bench/wan.sh [--short] [--proxy] [--rates "10 25 50 100"] [--steps 50] [--threads 1] - two learners behind slow lines, decoupled against data-parallel.
 #
 # Three network namespaces: a syncer and two learners, each learner's line limited both ways by tbf, with a proxy in its
 # namespace that adds half of LATENCY (50 ms for the round trip) each way. The model is 14m with 8 x 256 tokens a step and
-# learner, one thread each. One line of JSON for each rate:
+# learner, --threads each. One line of JSON for each rate:
 #   utilisation  decoupled: steps a second on the shaped line against the same learners on an open line
 #   ratio        seconds a step of data_parallel on the shaped line (over at least --steps steps) by those of decoupled. At equal
 #                tokens both have taken the same number of steps, so this is the ratio of times to a loss where the
@@ -16,20 +16,27 @@ cd "$(dirname "$0")/.."
 . scripts/netns.sh
 pids=()
 pelago=$(realpath "${PELAGO:-build/pelago}") model=14m batch=8 seq=256 rates="10 25 50 100" steps=50 open_steps=40
-proxy=false rate=
+proxy=false rate="" threads=1
 while [ $# -gt 0 ]; do
     case $1 in
     --short) model=1m batch=4 seq=128 rates="10" steps=20 open_steps=40 ;;
     --proxy) proxy=true ;;
     --rates) rates=$2 && shift ;;
     --steps) steps=$2 && shift ;;
-    *) echo "usage: bench/wan.sh [--short] [--proxy] [--rates \"10 25\"] [--steps N]" >&2 && exit 2 ;;
+    --threads) threads=$2 && shift ;;
+    *) echo "usage: bench/wan.sh [--short] [--proxy] [--rates \"10 25\"] [--steps N] [--threads N]" >&2 && exit 2 ;;
     esac
     shift
 done
 latency=${LATENCY:-25ms}
 work=$(mktemp -d)
-declare -A port=([syncer]=17441 [a]=17442 [b]=17443)
+declare -A port
+# Three ports that nobody has.
+free_ports() {
+    python3 -c 'import socket
+taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+print(*(s.getsockname()[1] for s in taken))'
+}
 if $proxy; then
     trap 'end; rm -rf "$work"' EXIT
     inside() { "${@:2}"; }
@@ -48,24 +55,33 @@ fi
 field() { python3 -c 'import json,sys; d=json.load(sys.stdin); print(eval(sys.argv[1]))' "$1"; }
 status() { inside syncer "$pelago" status "$dir/syncer" --json 2>/dev/null; }
 
+# Nobody waits for one that has ended.
+alive() {
+    local n
+    for n in "${pids[@]}"; do
+        kill -0 "$n" 2>/dev/null || { echo "wan.sh: a process ended: $(tail -qn 1 "$dir"/*.log)" >&2 && exit 1; }
+    done
+}
+
 # begin ALGORITHM OPTION...: a syncer, two proxies, two learners
 begin() {
     local algorithm=$1 token n
     shift
     dir=$work/$algorithm-$RANDOM
     mkdir -p "$dir"
+    if $proxy; then read -r "port[syncer]" "port[a]" "port[b]" < <(free_ports); fi
     inside syncer "$pelago" syncer --dir "$dir/syncer" --listen "$(address syncer)" --algorithm "$algorithm" \
         --learners 2 --model $model --batch $batch --seq $seq --data builtin:tales --tokens 1G "$@" >"$dir/syncer.log" 2>&1 &
     pids=($!)
-    until [ -f "$dir/syncer/operator" ] && token=$(inside syncer "$pelago" invite "$dir/syncer" --uses 2 2>/dev/null); do sleep 0.2; done
+    until [ -f "$dir/syncer/operator" ] && token=$(inside syncer "$pelago" invite "$dir/syncer" --uses 2 2>/dev/null); do alive && sleep 0.2; done
     token=$(grep -o 'pelago1-[A-Za-z0-9_-]*' <<<"$token" | head -1)
     for n in a b; do
         inside $n "$pelago" chaos proxy --listen "$(address $n)" --to "$(address syncer)" --control "$dir/$n.sock" \
             >"$dir/proxy-$n.log" 2>&1 &
         pids+=($!)
-        until "$pelago" chaos tell "$dir/$n.sock" set all latency "$latency" >/dev/null 2>&1; do sleep 0.1; done
+        until "$pelago" chaos tell "$dir/$n.sock" set all latency "$latency" >/dev/null 2>&1; do alive && sleep 0.1; done
         [ -z "$rate" ] || "$pelago" chaos tell "$dir/$n.sock" set all rate "$rate" >/dev/null
-        inside $n "$pelago" learner --dir "$dir/$n" --join "$token" --address "$(address $n)" --threads 1 --stats "$dir/$n.stats" \
+        inside $n "$pelago" learner --dir "$dir/$n" --join "$token" --address "$(address $n)" --threads "$threads" --stats "$dir/$n.stats" \
             >"$dir/$n.log" 2>&1 &
         pids+=($!)
     done
@@ -87,6 +103,7 @@ end() {
 step_seconds() {
     local skip=$1 n=$2 first=0 begin_s=0 now_s total
     while true; do
+        alive
         sleep 0.5
         total=$(status | field 'sum(x["steps"] for x in d["learners"])' 2>/dev/null || echo 0)
         now_s=$(date +%s.%N)
@@ -113,9 +130,9 @@ for mbit in $rates; do
     theirs=$(step_seconds 2 "$steps")
     end
     shape off
-    awk -v mbit="$mbit" -v o="$open_step" -v d="$ours" -v t="$theirs" -v p="$params" -v m="$merged" -v steps="$steps" -v model=$model 'BEGIN {
+    awk -v mbit="$mbit" -v o="$open_step" -v d="$ours" -v t="$theirs" -v p="$params" -v m="$merged" -v model=$model -v threads="$threads" 'BEGIN {
         wire = 2 * p * 8 / (mbit * 1e6); limit = (wire > o ? wire : o) / o
         use = o / d; ratio = t / d
-        printf "{\"row\": \"wan\", \"model\": \"%s\", \"mbit\": %s, \"step_open_s\": %.3f, \"step_s\": %.3f, \"utilisation\": %.3f, \"merged_alive\": %.3f, \"data_parallel_step_s\": %.3f, \"ratio\": %.1f, \"limit\": %.1f, \"bar\": \"utilisation 0.95; ratio 20 at 25 Mbit/s\", \"verdict\": \"%s\"}\n",
-            model, mbit, o, d, use, m, t, ratio, limit, (use >= 0.95 && (mbit != 25 || ratio >= 20)) ? "pass" : "miss" }'
+        printf "{\"row\": \"wan\", \"model\": \"%s\", \"threads\": %s, \"mbit\": %s, \"step_open_s\": %.3f, \"step_s\": %.3f, \"utilisation\": %.3f, \"merged_alive\": %.3f, \"data_parallel_step_s\": %.3f, \"ratio\": %.1f, \"limit\": %.1f, \"bar\": \"utilisation 0.95; ratio 20 at 25 Mbit/s\", \"verdict\": \"%s\"}\n",
+            model, threads, mbit, o, d, use, m, t, ratio, limit, (use >= 0.95 && (mbit != 25 || ratio >= 20)) ? "pass" : "miss" }'
 done

@@ -158,6 +158,19 @@ static double measure_rate(int from, int to, size_t len)
     return (double)(len - (size_t)first) / took;
 }
 
+/* The line is never faster than it should be. A busy machine makes it slower now and then, so the best of some tries counts. */
+static void check_rate(int from, int to, const char *what, double byte_s)
+{
+    double best = 0;
+    for (int tries = 0; tries < 5 && best <= 0.95 * byte_s; tries++) {
+        double rate = measure_rate(from, to, (size_t)(byte_s * 1.2));
+        print_message("# %s: %.0f of %.0f bytes a second\n", what, rate, byte_s);
+        assert_true(rate < 1.05 * byte_s);
+        best = rate > best ? rate : best;
+    }
+    assert_true(best > 0.95 * byte_s);
+}
+
 static void test_rate(void **state)
 {
     struct chaos_ends e = chaos_rig_connect(*state);
@@ -167,12 +180,8 @@ static void test_rate(void **state)
     } rates[] = {{"set 1 rate 4Mbit", 500e3}, {"set 1 rate 50Mbit latency 20ms", 6.25e6}};
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
         chaos_rig_tell(*state, rates[i].order);
-        double up = measure_rate(e.client, e.server, (size_t)(rates[i].byte_s * 1.2));
-        double down = measure_rate(e.server, e.client, (size_t)(rates[i].byte_s * 1.2));
-        print_message("# %s: up %.0f, down %.0f of %.0f bytes a second\n", rates[i].order, up, down,
-                      rates[i].byte_s);
-        assert_true(up > 0.95 * rates[i].byte_s && up < 1.05 * rates[i].byte_s);
-        assert_true(down > 0.95 * rates[i].byte_s && down < 1.05 * rates[i].byte_s);
+        check_rate(e.client, e.server, "up", rates[i].byte_s);
+        check_rate(e.server, e.client, "down", rates[i].byte_s);
     }
     chaos_ends_close(&e);
 }
