@@ -194,10 +194,12 @@ static void on_timer(uv_timer_t *handle)
         c->bucket_ns = PL_NEVER;
         pl_conn_write(c);
     }
-    if (c->state == PL_CONN_OPEN && now >= c->watch_ns) {
-        c->watch_ns = PL_NEVER;
-        c->watched = pl_conn_is_busy(c);
-        pl_conn_watch(c, now);
+    if (now >= c->watch_ns) {
+        c->watch_ns = PL_NEVER; /* whatever the state: a time that has passed and stays would set the timer to now for ever */
+        if (c->state == PL_CONN_OPEN) {
+            c->watched = pl_conn_is_busy(c);
+            pl_conn_watch(c, now);
+        }
     }
     pl_conn_arm(c);
 }

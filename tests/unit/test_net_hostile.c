@@ -454,6 +454,25 @@ static uint64_t cpu_ns(void)
     return (uint64_t)ts.tv_sec * PL_SEC + (uint64_t)ts.tv_nsec;
 }
 
+/* A stranger is looked at for stalls while it owes a frame. When we close and it stays, those looks are over. */
+static void waiting_for_its_end_costs_nothing(void **state)
+{
+    (void)state;
+    struct raw_tls t;
+    rig.server.stall_ns = 400 * PL_MS;
+    net_rig_listen(&rig);
+    struct net_side *b = raw_tls_open(&t, &rig.stranger);
+    net_run_for(&rig, 20 * PL_MS);
+    assert_int_equal(b->closed, 0);
+    net_close(b, 700 * PL_MS);
+    uint64_t cpu = cpu_ns();
+    net_run_for(&rig, 600 * PL_MS);
+    cpu = cpu_ns() - cpu;
+    print_message("# %.1f ms of processor time in 600 ms\n", (double)cpu * 1e-6);
+    assert_true(cpu < 40 * PL_MS);
+    raw_tls_close(&t);
+}
+
 /* The flood comes from this very process, so that its own cost is in the figure: it is an upper bound. */
 static void ten_thousand_strangers_cost_little(void **state)
 {
@@ -522,6 +541,7 @@ int main(void)
         TEST(a_member_may_be_silent_a_stranger_not),
         TEST(damaged_records_end_the_connection),
         TEST(a_flood_of_key_updates_starves_nobody),
+        TEST(waiting_for_its_end_costs_nothing),
         TEST(ten_thousand_strangers_cost_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
