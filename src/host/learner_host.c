@@ -15,7 +15,6 @@
 #include <string.h>
 
 enum { CHECK_EVERY_STEPS = 256, LEAVE_MS = 350, FAREWELL_MS = 50, LINGER_MS = 850, TICK_MS = 1000 };
-#define VALUES_NS (60 * PL_SEC)
 
 void pl_lhost_log(struct pl_learner_host *h, const char *format, ...)
 {
@@ -338,41 +337,10 @@ static void refuse(struct pl_learner_host *h)
     pl_lhost_leave(h);
 }
 
-/* ---- the first step of a newcomer ---- */
-
-/* A run that is past its warm-up has left its first values behind: steps on them would be dropped, and what the moments
- * learned from them would stay. */
-static bool run_is_ahead(struct pl_learner_host *h)
-{
-    uint64_t clock = pl_ltrainer_clock_at(&h->lt, pl_clock_ns());
-    return h->trainer != NULL && clock != PL_NONE64 && clock > 0 &&
-           clock >= h->settings.trainer.schedule.warmup_tokens;
-}
-
-static uint32_t fragments_that_came(const struct pl_learner_host *h)
-{
-    uint32_t came = 0;
-    uint64_t digest;
-    for (uint32_t i = 0; i < h->layout.fragment_count; i++)
-        came += pl_learner_version(h->core, i, &digest) > 0;
-    return came;
-}
-
-/* Begins with the last value, or when none has come for long: where nothing has been merged yet, none will. */
 static void look_at_values(struct pl_learner_host *h)
 {
-    if (!h->awaited.on)
-        return;
-    uint32_t have = fragments_that_came(h);
-    uint64_t now = pl_clock_ns();
-    if (have > h->awaited.have) {
-        h->awaited.have = have;
-        h->awaited.last_ns = now;
-    }
-    if (have < h->layout.fragment_count && now - h->awaited.last_ns < VALUES_NS)
-        return;
-    h->awaited.on = false;
-    begin_steps(h);
+    if (pl_lhost_values_are_here(h))
+        begin_steps(h);
 }
 
 static void get_ready(struct pl_learner_host *h)
@@ -380,10 +348,8 @@ static void get_ready(struct pl_learner_host *h)
     h->ready_due = false;
     pl_lhost_step(
         h, &(struct pl_learn_event){.kind = PL_LEARN_EV_READY, .u.ready = {.digests = h->origin_digests}});
-    h->awaited.on = run_is_ahead(h);
-    h->awaited.last_ns = pl_clock_ns();
-    if (!h->awaited.on)
-        begin_steps(h);
+    pl_lhost_values_await(h);
+    look_at_values(h);
 }
 
 static void on_bell(uv_async_t *bell)

@@ -198,7 +198,8 @@ struct pl_learner_host {
     bool in_step;
     bool ready_due, refuse_due; /* the manifest came: it is ours, or is not */
     struct {
-        bool on;
+        bool on;       /* until the first step */
+        bool ahead;    /* the run is: its values come first */
         uint32_t have; /* fragments that have come */
         uint64_t last_ns;
     } awaited; /* the run's values, before the first step */
@@ -282,6 +283,8 @@ struct pl_steady_span *pl_lhost_spans(struct pl_learner_host *h, uint32_t fragme
 /* An order is back: carried out, at the step the core has just been told of. */
 void pl_lhost_order_back(struct pl_learner_host *h, struct pl_order *order);
 void pl_lhost_values_later(struct pl_learner_host *h);
+void pl_lhost_values_await(struct pl_learner_host *h);
+bool pl_lhost_values_are_here(struct pl_learner_host *h); /* true once: the first step may begin */
 void pl_lhost_values_release(struct pl_learner_host *h);
 
 /* learner_apply.c */

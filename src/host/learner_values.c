@@ -2,18 +2,20 @@
  *
  * A copy is taken by a worker while the parameters stand (learner_steady.h). One that the optimizer overtook
  * is tried again when the next step's note comes, and after a few times the trainer's thread takes it at the
- * boundary. Encoding and decoding are jobs of a queue each, with a packer each.
+ * boundary. Encoding and decoding are jobs of a queue each, with a packer each. A newcomer waits here for the run's values.
  */
 #include "host/learner_host_int.h"
 
 #include "base/check.h"
 #include "base/hash.h"
 #include "codec/feedback.h"
+#include "os/clock.h"
 #include "wire/chunk.h"
 
 #include <string.h>
 
 enum { TRIES_BESIDE = 6 }; /* copies overtaken before one is taken at the boundary */
+#define VALUES_NS (60 * PL_SEC)
 
 /* ---- arrays ---- */
 
@@ -444,6 +446,45 @@ void pl_lhost_values_later(struct pl_learner_host *h)
         if (decoding)
             say_decoded(h, i, f->failed_version, false);
     }
+}
+
+/* ---- the first step of a newcomer ---- */
+
+/* A run that is past its warm-up has left its first values behind: steps on them would be dropped, and what the moments
+ * learned from them would stay. */
+void pl_lhost_values_await(struct pl_learner_host *h)
+{
+    uint64_t now = pl_clock_ns(), clock = pl_ltrainer_clock_at(&h->lt, now);
+    h->awaited.on = true;
+    h->awaited.ahead =
+        h->trainer != NULL && clock != PL_NONE64 && pl_schedule_is_warm(&h->settings.trainer.schedule, clock);
+    h->awaited.last_ns = now;
+}
+
+static uint32_t fragments_that_came(const struct pl_learner_host *h)
+{
+    uint32_t came = 0;
+    uint64_t digest;
+    for (uint32_t i = 0; i < h->layout.fragment_count; i++)
+        came += pl_learner_version(h->core, i, &digest) > 0;
+    return came;
+}
+
+/* With the last value, or when none has come for long: where nothing has been merged yet, none will. */
+bool pl_lhost_values_are_here(struct pl_learner_host *h)
+{
+    if (!h->awaited.on)
+        return false;
+    uint32_t have = fragments_that_came(h);
+    uint64_t now = pl_clock_ns();
+    if (have > h->awaited.have) {
+        h->awaited.have = have;
+        h->awaited.last_ns = now;
+    }
+    if (h->awaited.ahead && have < h->layout.fragment_count && now - h->awaited.last_ns < VALUES_NS)
+        return false;
+    h->awaited.on = false;
+    return true;
 }
 
 void pl_lhost_values_release(struct pl_learner_host *h)

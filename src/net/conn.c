@@ -195,7 +195,8 @@ static void on_timer(uv_timer_t *handle)
         pl_conn_write(c);
     }
     if (now >= c->watch_ns) {
-        c->watch_ns = PL_NEVER; /* whatever the state: a time that has passed and stays would set the timer to now for ever */
+        /* In any state: one that has passed and stays would set the timer to now for ever. */
+        c->watch_ns = PL_NEVER;
         if (c->state == PL_CONN_OPEN) {
             c->watched = pl_conn_is_busy(c);
             pl_conn_watch(c, now);

@@ -85,3 +85,8 @@ float pl_schedule_lr(const struct pl_schedule *s, uint64_t tokens_done)
         return (float)(peak * ((double)tokens_done / (double)s->warmup_tokens));
     return (float)(peak * share(s, tokens_done));
 }
+
+bool pl_schedule_is_warm(const struct pl_schedule *s, uint64_t tokens_done)
+{
+    return tokens_done > 0 && tokens_done >= s->warmup_tokens;
+}

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum pl_schedule_kind {
@@ -32,5 +33,8 @@ enum pelago_status pl_schedule_check(const struct pl_schedule *s, struct pl_erro
 /* The rate of the step after which the clock stands at tokens_done: count the step's own tokens, or the first one has
  * a rate of 0 under a warm-up. The schedule has passed pl_schedule_check. Past the end the rate stays at the floor. */
 float pl_schedule_lr(const struct pl_schedule *s, uint64_t tokens_done);
+
+/* Has the run begun, and is its warm-up over? Whoever begins now has missed it. */
+bool pl_schedule_is_warm(const struct pl_schedule *s, uint64_t tokens_done);
 
 #endif

@@ -236,8 +236,7 @@ static enum pelago_status move_params(struct pl_trainer *t, float lr, struct pl_
 
 void pl_trainer_join(struct pl_trainer *t)
 {
-    uint64_t clock = t->progress.clock;
-    t->late = t->inner.step < PL_LATE_STEPS && clock > 0 && clock >= t->options.schedule.warmup_tokens;
+    t->late = t->inner.step < PL_LATE_STEPS && pl_schedule_is_warm(&t->options.schedule, t->progress.clock);
 }
 
 /* From a quarter on: the syncer measures contributions by rate and steps (host/syncer_guard.c), and should not take the first

@@ -40,7 +40,13 @@ static void test_warmup_is_a_straight_line(void **state)
         assert_rate(all[i], 50, 1);
         assert_rate(all[i], 99, 1.98f);
         assert_rate(all[i], 100, 2);
+        assert_false(pl_schedule_is_warm(all[i], 99));
+        assert_true(pl_schedule_is_warm(all[i], 100));
     }
+    struct pl_schedule none = constant;
+    none.warmup_tokens = 0;
+    assert_false(pl_schedule_is_warm(&none, 0)); /* it has not begun */
+    assert_true(pl_schedule_is_warm(&none, 1));
 }
 
 static void test_cosine(void **state)

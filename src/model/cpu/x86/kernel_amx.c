@@ -55,8 +55,8 @@ static inline void prefetch_sums(const float *sums, size_t ld, uint32_t step)
 }
 
 /* c (32, 32) = or += a (32, k) x one panel. The first two tiles of the next step are loaded before this step's last
- * products: their own last readers are two products back, so that they wait for nobody (docs/speed.md). Meanwhile the next but one block of b comes into the first-level cache, and so does `next`, the
- * sums of the next panel. */
+ * products: their own last readers are two products back, so that they wait for nobody (docs/speed.md). Meanwhile the next
+ * but one block of b comes into the first-level cache, and so does `next`, the sums of the next panel. */
 static inline void mm_block(float *c, size_t c_ld, const uint16_t *a, size_t a_ld, const uint16_t *panel,
                             uint32_t k, bool accumulate, const float *next)
 {
