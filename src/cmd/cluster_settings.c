@@ -76,8 +76,10 @@ static void choose_rate(struct pl_settings *s, const struct pl_cluster_args *a)
 enum pelago_status pl_cluster_settings(const struct pl_cluster_args *a, struct pl_train_plan *plan,
                                        struct pl_settings *s, struct pl_error *err)
 {
+    struct pl_train_args train = a->train;
     *s = (struct pl_settings){.run_id = 0};
-    PL_TRY(pl_train_plan_new(plan, &a->train, err));
+    train.sharers = a->learners;
+    PL_TRY(pl_train_plan_new(plan, &train, err));
     if (strcmp(plan->data, "-") == 0)
         return pl_fail(err, PELAGO_INVALID,
                        "--data -: learners cannot read this process's standard input; name a file");

@@ -26,6 +26,8 @@ struct pl_train_args {
     uint64_t tokens, steps, eval_tokens, seed;
     uint64_t step; /* of the checkpoint to resume; PL_NONE64: the newest */
     uint32_t batch, seq, accumulate, threads, keep;
+    uint32_t
+        sharers; /* learners that train one model together: the batch of each follows from their number */
     double lr, min_lr, lr_floor, decay, weight_decay, beta1, beta2, clip, z_loss;
     bool recompute, quiet, resume;
 };

@@ -51,6 +51,16 @@ float pl_train_plan_learner_rate(const struct pl_trainer_options *o, uint32_t tr
     return sizes[size].lr * 0.63f * (float)pow(step / usual, 0.25);
 }
 
+/* Sixteen to 32 sequences of all learners together were best for 1m, whatever their number, and the published law lets that sum
+ * grow with the third root of it (docs/merge.md): a learner's share falls with the two thirds. */
+static void choose_batch(struct pl_trainer_options *o, unsigned size, uint32_t sharers)
+{
+    double share = sizes[size].batch * sizes[size].accumulate * pow(sharers, -2.0 / 3);
+    uint32_t sequences = pl_max32(1, (uint32_t)lround(share));
+    o->accumulate = (sequences + sizes[size].batch - 1) / sizes[size].batch;
+    o->batch = (sequences + o->accumulate - 1) / o->accumulate;
+}
+
 /* ---- the model ---- */
 
 static bool has_shape(const struct pl_model_config *dims)
@@ -183,8 +193,7 @@ enum pelago_status pl_train_plan_new(struct pl_train_plan *p, const struct pl_tr
     *p = (struct pl_train_plan){.eval_tokens = default_eval_tokens};
     PL_TRY(choose_model(p, a, err));
     unsigned size = size_of(&o->config);
-    o->batch = sizes[size].batch;
-    o->accumulate = sizes[size].accumulate;
+    choose_batch(o, size, pl_max32(1, a->sharers));
     o->seq = a->seq > 0 ? a->seq : pl_min32(sizes[size].seq, o->config.context);
     o->matrices = PL_INNER_ADAMW;
     o->seed = a->seed != PL_NONE64 ? a->seed : 1;

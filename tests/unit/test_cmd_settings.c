@@ -45,6 +45,30 @@ static void the_rate_follows_the_batch_and_not_the_number_of_learners(void **sta
     }
 }
 
+/* All together take more the more they are, each takes less; a large model's batch is cut into passes as before. */
+static void learners_share_the_batch(void **state)
+{
+    (void)state;
+    const struct {
+        const char *model;
+        uint32_t learners, batch, accumulate;
+    } want[] = {
+        {"1m", 1, 16, 1},  {"1m", 2, 10, 1},   {"1m", 4, 6, 1},    {"1m", 8, 4, 1},
+        {"1m", 64, 1, 1},  {"1m", 4096, 1, 1}, {"124m", 1, 8, 4},  {"124m", 2, 7, 3},
+        {"124m", 8, 8, 1}, {"350m", 8, 8, 2},  {"350m", 27, 7, 1},
+    };
+    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+        struct pl_cluster_args a = args_for(want[i].learners);
+        a.train.model = want[i].model;
+        struct pl_settings s = settings_of(&a);
+        assert_int_equal(s.trainer.batch, want[i].batch);
+        assert_int_equal(s.trainer.accumulate, want[i].accumulate);
+    }
+    struct pl_cluster_args given = args_for(8);
+    given.train.batch = 16;
+    assert_int_equal(settings_of(&given).trainer.batch, 16);
+}
+
 static void a_rate_that_is_given_stays(void **state)
 {
     (void)state;
@@ -123,6 +147,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_rate_follows_the_batch_and_not_the_number_of_learners),
+        cmocka_unit_test(learners_share_the_batch),
         cmocka_unit_test(a_rate_that_is_given_stays),
         cmocka_unit_test(data_parallel_is_one_trainer_with_the_batch_of_all),
         cmocka_unit_test(the_last_rate_stays_what_was_asked_for),
