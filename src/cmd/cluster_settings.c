@@ -194,6 +194,7 @@ static enum pelago_status check_training(const struct pl_train_args *t, const st
     const struct pl_trainer_options *want = &w->trainer, *have = &s->trainer;
     const struct pl_schedule *ws = &want->schedule, *hs = &have->schedule;
     uint64_t step = pl_trainer_options_tokens(have); /* the budget is a whole number of them */
+    uint64_t warmup = pl_mul_div(t->warmup.count, t->warmup.is_tokens ? 1 : step, 1);
     const struct claim claims[] = {
         {"tokens", t->tokens > 0, pl_add_sat(t->tokens, step - 1) / step != s->total_tokens / step},
         {"steps", t->steps > 0, t->steps != s->total_tokens / step},
@@ -205,7 +206,7 @@ static enum pelago_status check_training(const struct pl_train_args *t, const st
         {"recompute", t->recompute, !have->recompute},
         {"optimizer", t->optimizer != NULL, want->matrices != have->matrices},
         {"schedule", t->schedule != NULL, ws->kind != hs->kind},
-        {"warmup", t->warmup.given, ws->warmup_tokens != hs->warmup_tokens},
+        {"warmup", t->warmup.given, warmup != hs->warmup_tokens},
         {"lr", !isnan(t->lr), differs(ws->peak, hs->peak)},
         {"min-lr", !isnan(t->min_lr), differs((float)t->min_lr / hs->peak, hs->floor)},
         {"lr-floor", !isnan(t->lr_floor), differs(ws->floor, hs->floor)},
@@ -258,8 +259,10 @@ enum pelago_status pl_cluster_refuse_changes(const struct pl_cluster_args *a, co
     struct pl_train_plan plan;
     struct pl_settings wanted;
     struct pl_error why;
+    struct pl_cluster_args asked = *a;
+    asked.train.warmup.given = false; /* in steps of this run, whatever the options would make of a new one */
     /* Options that would not even make a run say something else than this one. */
-    if (pl_cluster_settings(a, &plan, &wanted, &why) != PELAGO_OK)
+    if (pl_cluster_settings(&asked, &plan, &wanted, &why) != PELAGO_OK)
         return pl_fail(err, PELAGO_INVALID, "%s", why.text);
     PL_TRY(check_model(&a->train, &wanted, s, err));
     PL_TRY(check_training(&a->train, &wanted, s, err));

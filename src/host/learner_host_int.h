@@ -198,9 +198,9 @@ struct pl_learner_host {
     bool in_step;
     bool ready_due, refuse_due; /* the manifest came: it is ours, or is not */
     struct {
-        bool on;       /* until the first step */
-        bool ahead;    /* the run is: its values come first */
-        uint32_t have; /* fragments that have come */
+        bool on;    /* until the first step */
+        bool ahead; /* the run is: its values come first */
+        bool some;  /* has come, or a part of one */
         uint64_t last_ns;
     } awaited; /* the run's values, before the first step */
     uint64_t core_steps;

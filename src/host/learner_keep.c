@@ -20,7 +20,7 @@ enum { TRIES_BESIDE = 20, NS_A_BYTE = 100 };
 #define EVERY_NS (60 * PL_SEC)
 
 /* Who lives for seconds only keeps something too: the first checkpoint comes soon, each further attempt after twice the time,
- * and none so soon that the disk is busy with them for more than a tenth of it. */
+ * and none so soon that the disk is busy with them for more than a tenth of it; one that took for ever is not measured by that. */
 static uint64_t interval(const struct pl_learner_host *h)
 {
     if (h->o.checkpoint_ns > 0)
@@ -28,7 +28,7 @@ static uint64_t interval(const struct pl_learner_host *h)
     uint64_t arrays = 5; /* parameters, anchors, residuals, two moments */
     uint64_t first = h->layout.tensors.floats * sizeof(float) * arrays * NS_A_BYTE;
     uint64_t due = pl_min64(pl_max64(first, SOONEST_NS) << pl_min32(h->keep.attempts, 6), EVERY_NS);
-    return pl_max64(due, 10 * h->keep.write_ns);
+    return pl_max64(due, pl_min64(10 * h->keep.write_ns, 10 * EVERY_NS));
 }
 
 static void drop(struct pl_learner_host *h)

@@ -136,8 +136,14 @@ static void follow_clock(struct pl_ltrainer *t, uint64_t now_ns)
 {
     struct pl_progress *p = &t->o.trainer->progress;
     uint64_t told = pl_ltrainer_clock_at(t, now_ns);
-    if (told != PL_NONE64)
-        p->clock = pl_max64(p->clock, told);
+    if (told == PL_NONE64)
+        return;
+    p->clock = pl_max64(p->clock, told);
+    /* One that comes back with a checkpoint steps before it hears where the run is. */
+    if (!t->joined && atomic_load_explicit(&t->clock.number, memory_order_relaxed) > 0) {
+        t->joined = true;
+        pl_trainer_join(t->o.trainer);
+    }
 }
 
 /* ---- orders ---- */
@@ -390,9 +396,6 @@ static bool run_step(struct pl_ltrainer *t, const struct pl_sequences *source, s
     struct pl_error err = {PELAGO_OK, ""};
     uint64_t begin = pl_clock_ns();
     follow_clock(t, begin);
-    if (!t->begun)
-        pl_trainer_join(t->o.trainer);
-    t->begun = true;
     t->moved = false;
     pl_watch_stop(watch, &t->held_up);
     enum pelago_status st = pl_trainer_step(t->o.trainer, source, &report, &err);
@@ -417,6 +420,9 @@ static void *thread_main(void *argument)
     struct pl_ltrainer *t = argument;
     struct pl_sequences source = {fetch, t};
     struct pl_watch watch;
+    if (t->unpacked)
+        pl_model_refresh(t->o.trainer->model);
+    t->unpacked = false;
     pl_watch_start(&watch);
     t->first_ns = watch.wall_ns;
     while (!atomic_load_explicit(&t->stop, memory_order_acquire) && run_step(t, &source, &watch))
@@ -487,6 +493,7 @@ static void own_move(struct pl_ltrainer *t)
         pl_steady_move(&t->steady);
     }
     apply_orders(t, PL_NEVER, false);
+    t->unpacked = true;
 }
 
 void pl_ltrainer_settle(struct pl_ltrainer *t)

@@ -14,7 +14,8 @@
 
 #include <string.h>
 
-enum { TRIES_BESIDE = 6 }; /* copies overtaken before one is taken at the boundary */
+enum { TRIES_BESIDE = 6 };           /* copies overtaken before one is taken at the boundary */
+#define FIRST_VALUE_NS (10 * PL_SEC) /* where something was merged the syncer sends at once */
 #define VALUES_NS (60 * PL_SEC)
 
 /* ---- arrays ---- */
@@ -295,6 +296,8 @@ void pl_lhost_keep_chunk(struct pl_learner_host *h, const struct pl_learn_effect
 {
     struct pl_lfragment *f = &h->fragments[fx->u.update.fragment];
     pl_assert(h->delivering != NULL && h->delivering->type == PL_MSG_DATA);
+    h->awaited.some = true;
+    h->awaited.last_ns = pl_clock_ns();
     const struct pl_blob *data = &h->delivering->u.data.bytes;
     if (f->update == NULL) {
         f->update = h->alloc.resize(h->alloc.user, NULL, 0, (size_t)fx->u.update.bytes);
@@ -459,6 +462,8 @@ void pl_lhost_values_await(struct pl_learner_host *h)
     h->awaited.ahead =
         h->trainer != NULL && clock != PL_NONE64 && pl_schedule_is_warm(&h->settings.trainer.schedule, clock);
     h->awaited.last_ns = now;
+    if (h->awaited.ahead)
+        pl_lhost_log(h, "the run is under way: waiting for its values before the first step");
 }
 
 static uint32_t fragments_that_came(const struct pl_learner_host *h)
@@ -470,19 +475,19 @@ static uint32_t fragments_that_came(const struct pl_learner_host *h)
     return came;
 }
 
-/* With the last value, or when none has come for long: where nothing has been merged yet, none will. */
+/* With the last value, or when nothing has come for long: where nothing has been merged yet nothing will, and a quorum may
+ * wait for us. */
 bool pl_lhost_values_are_here(struct pl_learner_host *h)
 {
     if (!h->awaited.on)
         return false;
-    uint32_t have = fragments_that_came(h);
-    uint64_t now = pl_clock_ns();
-    if (have > h->awaited.have) {
-        h->awaited.have = have;
-        h->awaited.last_ns = now;
-    }
-    if (h->awaited.ahead && have < h->layout.fragment_count && now - h->awaited.last_ns < VALUES_NS)
+    uint64_t patience = h->awaited.some ? VALUES_NS : FIRST_VALUE_NS;
+    bool all = fragments_that_came(h) == h->layout.fragment_count;
+    bool in_vain = pl_clock_ns() - h->awaited.last_ns >= patience;
+    if (h->awaited.ahead && !all && !in_vain)
         return false;
+    if (h->awaited.ahead && !all)
+        pl_lhost_log(h, "no value has come for %lu s: beginning with what is here", patience / PL_SEC);
     h->awaited.on = false;
     return true;
 }

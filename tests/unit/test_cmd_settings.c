@@ -143,6 +143,22 @@ static void a_run_goes_on_with_the_last_rate_it_began_with(void **state)
     assert_non_null(strstr(err.text, "--min-lr"));
 }
 
+/* A warm-up in steps is in steps of that run, whose batch follows from options that need not be repeated either. */
+static void a_run_goes_on_with_its_warm_up(void **state)
+{
+    struct pl_error err;
+    (void)state;
+    struct pl_cluster_args first = args_for(8), again = args_for(0);
+    first.train.warmup = again.train.warmup = (struct pl_span){.given = true, .count = 100};
+    struct pl_settings s = settings_of(&first);
+    assert_int_equal(pl_cluster_refuse_changes(&again, &s, &err), PELAGO_OK);
+    again.train.warmup = (struct pl_span){.given = true, .is_tokens = true, .count = UINT64_C(100) * 4 * 256};
+    assert_int_equal(pl_cluster_refuse_changes(&again, &s, &err), PELAGO_OK);
+    again.train.warmup.count = 7;
+    assert_int_equal(pl_cluster_refuse_changes(&again, &s, &err), PELAGO_INVALID);
+    assert_non_null(strstr(err.text, "--warmup"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -154,6 +170,7 @@ int main(void)
         cmocka_unit_test(muon_has_a_rate_and_a_momentum_of_its_own),
         cmocka_unit_test(a_machine_alone_knows_muon_too),
         cmocka_unit_test(a_run_goes_on_with_the_last_rate_it_began_with),
+        cmocka_unit_test(a_run_goes_on_with_its_warm_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
