@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/fmt.h"
 #include "base/hash.h"
+#include "host/rate.h"
 #include "os/clock.h"
 #include "train/files.h"
 #include "train/json.h"
@@ -26,7 +27,7 @@ struct entrant {
     uint64_t token, request; /* request: its hash */
     struct pl_grant grant;
 };
-enum { ENTRANTS_MAX = 1024 };
+enum { ENTRANTS_MAX = 1024, REFUSALS_SAID = 20 };
 
 struct pl_door_keeper {
     struct pl_door_options o;
@@ -36,6 +37,7 @@ struct pl_door_keeper {
     struct failures failures[PL_DOOR_ADDRESSES_MAX];
     struct entrant entrants[ENTRANTS_MAX]; /* a ring */
     uint32_t entrant_next;
+    struct pl_rate said; /* lines about refusals: who asks for nothing but them must not fill the disk */
     struct pl_door_view view;
 };
 
@@ -144,12 +146,22 @@ static void log_line(struct pl_door_keeper *d, const char *format, ...)
         d->o.host.log(d->o.host.user, line);
 }
 
+static void say_refused(struct pl_door_keeper *d, const struct caller *c, const char *text)
+{
+    if (!pl_rate_ok(&d->said, c->now_ns, REFUSALS_SAID))
+        return;
+    uint32_t more = pl_rate_dropped(&d->said);
+    if (more > 0)
+        log_line(d, "door.refused %u more before this", more);
+    log_line(d, "door.refused address=%s identity=%lu: %s", c->peer->address, c->peer->identity, text);
+}
+
 static bool refuse(struct pl_door_keeper *d, const struct caller *c, enum pl_reason reason, const char *text)
 {
     struct pl_blob blob = {(const uint8_t *)text, (uint32_t)strlen(text)};
     struct pl_msg msg = {.type = PL_MSG_REFUSE, .u.refuse = {.code = reason, .text = blob}};
     d->view.refused++;
-    log_line(d, "door.refused address=%s identity=%lu: %s", c->peer->address, c->peer->identity, text);
+    say_refused(d, c, text);
     (void)pl_conn_send(c->conn, &msg);
     return false;
 }

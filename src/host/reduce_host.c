@@ -11,7 +11,14 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SWEEP_MS = 1000, LINE_BYTES = 256, HOST_NAME = 200 };
+enum {
+    SWEEP_MS = 1000,
+    LINE_BYTES = 256,
+    HOST_NAME = 200,
+    STRANGER_LINES = 20, /* a second */
+    CONNS_OF_ONE = 32,   /* of one identity */
+    QUESTIONS_MAX = 20,  /* on one connection, a second */
+};
 #define SILENT_NS                                                                                            \
     (120 * PL_SEC) /* learners say something every second, but a bucket may be before it on a slow line */
 #define FLUSH_NS (500 * PL_MS)
@@ -73,8 +80,10 @@ void pl_rguest_dismiss(struct pl_reduce_guest *g, enum pl_reason reason, const c
     struct pl_msg msg = {
         .type = PL_MSG_END,
         .u.end = {.code = reason, .text = {(const uint8_t *)plain, (uint32_t)strlen(plain)}}};
-    if (reason != PL_REASON_DONE && reason != PL_REASON_LEAVING)
-        pl_rhost_log(g->h, "closed %s: %s", g->peer.address, plain);
+    if (reason != PL_REASON_DONE && reason != PL_REASON_LEAVING &&
+        pl_rate_ok(&g->h->strangers, pl_clock_ns(), STRANGER_LINES))
+        pl_rhost_log(g->h, "closed %s: %s (and %u before it)", g->peer.address, plain,
+                     pl_rate_dropped(&g->h->strangers));
     (void)pl_rguest_send(g, &msg);
     leave(g, FLUSH_NS);
 }
@@ -112,7 +121,9 @@ static void end_from(struct pl_reduce_guest *g, const struct pl_msg_end *m)
 static void door(struct pl_reduce_guest *g, const struct pl_msg *msg)
 {
     g->at_door = true;
-    if (!pl_door_keeper_answer(g->h->door, g->conn, &g->peer, msg, pl_clock_ns()))
+    if (!pl_rate_ok(&g->questions, g->heard_ns, QUESTIONS_MAX))
+        pl_rguest_dismiss(g, PL_REASON_DENIED, "too many questions in a second; ask more slowly");
+    else if (!pl_door_keeper_answer(g->h->door, g->conn, &g->peer, msg, pl_clock_ns()))
         leave(g, FLUSH_NS);
 }
 
@@ -190,10 +201,19 @@ static void on_closed(void *user, struct pl_conn *conn, const struct pl_error *w
 static void on_opened(void *user, struct pl_conn *conn, const struct pl_peer *peer);
 static const struct pl_conn_ops guest_ops = {on_opened, on_frame, on_bad, on_drained, on_closed};
 
+/* Members are never turned out to make room for others, so that nobody may be many of them. */
+static bool has_too_many(const struct pl_reduce_host *h, const struct pl_peer *peer)
+{
+    uint32_t count = 0;
+    for (const struct pl_reduce_guest *g = h->guests; g != NULL && peer->role != PL_ROLE_NONE; g = g->next)
+        count += g->peer.role == peer->role && g->peer.identity == peer->identity ? 1 : 0;
+    return count >= CONNS_OF_ONE;
+}
+
 static void on_opened(void *user, struct pl_conn *conn, const struct pl_peer *peer)
 {
     struct pl_reduce_host *h = user;
-    struct pl_reduce_guest *g = pl_alloc_zero(&h->alloc, 1, sizeof *g);
+    struct pl_reduce_guest *g = has_too_many(h, peer) ? NULL : pl_alloc_zero(&h->alloc, 1, sizeof *g);
     if (g == NULL) {
         pl_conn_close(conn, 0);
         return;

@@ -5,6 +5,7 @@
 
 #include "host/door_keeper.h"
 #include "host/home.h"
+#include "host/rate.h"
 #include "host/reduce_host.h"
 #include "host/reduce_plan.h"
 #include "host/work.h"
@@ -26,6 +27,7 @@ struct pl_reduce_guest {
     struct pl_peer peer;
     bool entered, at_door;
     uint64_t heard_ns;
+    struct pl_rate questions;         /* at the door */
     struct pl_reduce_ticket *tickets; /* [ticket_max] a ring; once it has entered */
     uint32_t ticket_first, ticket_count;
 };
@@ -81,6 +83,7 @@ struct pl_reduce_host {
     struct pl_listener *listener;
     struct pl_net_options net;
     struct pl_door_keeper *door;
+    struct pl_rate strangers; /* lines about them */
     struct pl_reduce_guest *guests;
     uint32_t guest_count;
     uint64_t start_ns, placed_ns;

@@ -17,7 +17,12 @@
 
 #include <string.h>
 
-enum { FRONT_BYTES_MIN = 16 << 10, FRAME_SLACK = 64 };
+enum {
+    FRONT_BYTES_MIN = 16 << 10,
+    FRAME_SLACK = 64,
+    CONNS_OF_ONE = 32,  /* of one identity: a learner has two, and as many again while a line breaks */
+    QUESTIONS_MAX = 20, /* on one connection, a second */
+};
 #define SILENCE_NS (5 * PL_SEC)    /* a visitor that says nothing */
 #define DOOR_IDLE_NS (30 * PL_SEC) /* a member at the door, between two questions */
 #define FLUSH_NS (2 * PL_SEC)      /* for the last words on a connection */
@@ -222,16 +227,34 @@ static void door_message(struct pl_visitor *g, const struct pl_msg *msg, uint64_
     g->kind = PL_VISITOR_DOOR;
     if (g->h->door == NULL)
         pl_visitor_refuse(g, PL_REASON_WRONG_STATE, "this is not the home shard; the door is at shard 0");
+    else if (!pl_rate_ok(&g->questions, now_ns, QUESTIONS_MAX))
+        pl_visitor_refuse(g, PL_REASON_DENIED, "too many questions in a second; ask more slowly");
     else if (!pl_door_keeper_answer(g->h->door, g->conn, &g->peer, msg, now_ns))
         close_visitor(g, FLUSH_NS);
 }
 
 /* ---- callbacks ---- */
 
+/* Members are never turned out to make room for others, so that nobody may be many of them. */
+static bool has_too_many(const struct pl_syncer_host *h, const struct pl_peer *peer)
+{
+    uint32_t count = 0;
+    for (const struct pl_visitor *g = h->visitors; g != NULL && peer->role != PL_ROLE_NONE; g = g->next)
+        count += g->peer.role == peer->role && g->peer.identity == peer->identity ? 1 : 0;
+    return count >= CONNS_OF_ONE;
+}
+
 static void on_opened(void *user, struct pl_conn *conn, const struct pl_peer *peer)
 {
     struct pl_syncer_host *h = user;
-    struct pl_visitor *g = h->stopping ? NULL : pl_alloc_zero(&h->alloc, 1, sizeof *g);
+    bool turned_away = h->stopping;
+    if (!turned_away && has_too_many(h, peer)) {
+        turned_away = true;
+        h->counters.refused++;
+        pl_shost_log_stranger(h, "refused address=%s identity=%lu: it has %u connections already",
+                              peer->address, peer->identity, (unsigned)CONNS_OF_ONE);
+    }
+    struct pl_visitor *g = turned_away ? NULL : pl_alloc_zero(&h->alloc, 1, sizeof *g);
     if (g == NULL) {
         pl_conn_close(conn, 0);
         return;
@@ -263,7 +286,8 @@ static void on_frame(void *user, struct pl_conn *conn, const struct pl_frame *fr
     }
     if (g->peer.expired && msg.type != PL_MSG_ENROL) {
         /* Closed, not refused: it renews its certificate and comes again. */
-        pl_shost_log(g->h, "visitor.expired identity=%lu address=%s", g->peer.identity, g->peer.address);
+        pl_shost_log_stranger(g->h, "visitor.expired identity=%lu address=%s", g->peer.identity,
+                              g->peer.address);
         close_visitor(g, 0);
         return;
     }
@@ -301,8 +325,8 @@ static void on_closed(void *user, struct pl_conn *conn, const struct pl_error *w
     bool core = g->kind == PL_VISITOR_CORE;
     uint32_t number = g->number;
     if (core && !h->stopping)
-        pl_shost_log(h, "learner.disconnected learner=%lu address=%s %s: %s", g->peer.identity,
-                     g->peer.address, g->bulk ? "bulk" : "control", why->text);
+        pl_shost_log_stranger(h, "learner.disconnected learner=%lu address=%s %s: %s", g->peer.identity,
+                              g->peer.address, g->bulk ? "bulk" : "control", why->text);
     pl_visitor_drop(g);
     if (core)
         pl_shost_step(h, &(struct pl_sync_event){.kind = PL_SYNC_EV_CLOSED, .u.closed = {.conn = number}});
@@ -368,8 +392,8 @@ void pl_shost_close(struct pl_syncer_host *h, const struct pl_sync_effect *fx)
         pl_guard_blame(h, g->member);
     if (fault) {
         h->counters.refused += fx->u.close.refuse ? 1 : 0;
-        pl_shost_log(h, "learner.closed learner=%lu address=%s reason=%s: %s", g->peer.identity,
-                     g->peer.address, pl_reason_name(fx->u.close.reason), fx->u.close.text);
+        pl_shost_log_stranger(h, "learner.closed learner=%lu address=%s reason=%s: %s", g->peer.identity,
+                              g->peer.address, pl_reason_name(fx->u.close.reason), fx->u.close.text);
     }
     say(g, &msg);
     close_visitor(g, FLUSH_NS);
@@ -444,6 +468,24 @@ static void take_chain(struct pl_shard_fragment *f, struct pl_outgoing *o)
     pl_assert(bytes == o->header.bytes);
 }
 
+/* Nothing of it has been sent yet, and the core has decided anew: whoever says over and over that it has, or lacks, a
+ * fragment must not make the list grow. */
+static void forget_unsent(struct pl_visitor *g, uint32_t fragment)
+{
+    struct pl_outgoing **at = &g->first, *last = NULL;
+    while (*at != NULL) {
+        struct pl_outgoing *o = *at;
+        if (o->header.fragment == fragment && !o->header_sent) {
+            *at = o->next;
+            free_outgoing(g->h, o);
+            continue;
+        }
+        last = o;
+        at = &o->next;
+    }
+    g->last = last;
+}
+
 /* Without memory the connection is broken off; the learner comes back for what it lacks. */
 void pl_shost_deliver(struct pl_syncer_host *h, const struct pl_sync_effect *fx)
 {
@@ -465,6 +507,7 @@ void pl_shost_deliver(struct pl_syncer_host *h, const struct pl_sync_effect *fx)
     } else {
         take_chain(f, o);
     }
+    forget_unsent(g, o->header.fragment);
     if (g->last != NULL)
         g->last->next = o;
     else

@@ -33,17 +33,11 @@ void pl_shost_log_stranger(struct pl_syncer_host *h, const char *format, ...)
 {
     char line[LINE_BYTES];
     va_list args;
-    uint64_t now_ns = pl_clock_ns();
-    if (now_ns - h->lines_ns >= PL_SEC) {
-        if (h->lines_dropped > 0)
-            pl_shost_log(h, "refused %u more like these", h->lines_dropped);
-        h->lines_ns = now_ns;
-        h->lines = h->lines_dropped = 0;
-    }
-    if (h->o.log == NULL || ++h->lines > STRANGER_LINES) {
-        h->lines_dropped++;
+    if (h->o.log == NULL || !pl_rate_ok(&h->strangers, pl_clock_ns(), STRANGER_LINES))
         return;
-    }
+    uint32_t more = pl_rate_dropped(&h->strangers);
+    if (more > 0)
+        pl_shost_log(h, "before this, %u more lines like these", more);
     va_start(args, format);
     (void)pl_vfmt(line, sizeof line, format, args);
     va_end(args);

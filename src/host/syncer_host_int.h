@@ -26,6 +26,7 @@
 #include "host/door_keeper.h"
 #include "host/home.h"
 #include "host/layout.h"
+#include "host/rate.h"
 #include "host/recorder.h"
 #include "host/syncer_host.h"
 #include "host/work.h"
@@ -146,7 +147,8 @@ struct pl_visitor {
     bool bulk;
     uint32_t number; /* CORE: the core's */
     struct pl_islander *member;
-    uint64_t active_ns; /* last frame */
+    uint64_t active_ns;       /* last frame */
+    struct pl_rate questions; /* at the door */
     struct pl_outgoing *first, *last;
 };
 
@@ -262,8 +264,7 @@ struct pl_syncer_host {
     struct pl_recorder *recorder;
     struct pl_announcer *announcer; /* shards other than home */
     struct pl_sync_counters counters;
-    uint64_t lines_ns; /* when the second began that strangers' lines are counted in */
-    uint32_t lines, lines_dropped;
+    struct pl_rate strangers;         /* lines about them */
     uint64_t *guard_steps;            /* [learners_max] scratch of syncer_guard.c */
     uint64_t usual_step_ns, usual_ns; /* median step time of the living, 0: too few; when it was looked at */
     uint64_t value_tokens_hi, value_tokens_lo; /* sum of tokens x values merged, 128 bits */

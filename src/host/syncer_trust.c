@@ -125,10 +125,11 @@ static bool credible(const struct pl_syncer_host *h)
 
 void pl_trust_judge(struct pl_syncer_host *h, struct pl_round_note *note)
 {
+    const bool believe = h->settings.merge.guard && credible(h);
     for (uint32_t i = 0; h->settings.merge.guard && i < note->count; i++) {
         struct pl_opinion *o = &note->opinions[i];
         struct pl_standing *s = find(h, o->identity);
-        o->out = s != NULL && s->trust.out && credible(h);
+        o->out = s != NULL && s->trust.out && believe;
         o->fresh = s == NULL || s->trust.samples < PL_TRUST_SAMPLES_MIN;
         if (o->out)
             s->waited++;

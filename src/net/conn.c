@@ -213,7 +213,9 @@ static void set_timer(struct pl_conn *c)
     uint64_t now = uv_hrtime();
     c->timer_ns = at;
     uv_update_time(c->loop);
-    pl_assert(uv_timer_start(&c->timer, on_timer, (pl_sub_sat(at, now) + PL_MS - 1) / PL_MS, 0) == 0);
+    /* Never 0: libuv runs such a timer again before it looks at any socket. */
+    uint64_t ms = pl_max64((pl_sub_sat(at, now) + PL_MS - 1) / PL_MS, 1);
+    pl_assert(uv_timer_start(&c->timer, on_timer, ms, 0) == 0);
 }
 
 void pl_conn_arm(struct pl_conn *c)

@@ -114,7 +114,7 @@ struct pl_conn *pl_dial(const struct pl_net_options *o, const char *address, uin
 /* Queues a message; also before opened(). One frame of any size is taken while there is room; without it no more than
  * PL_CONN_QUEUE_BYTES in all. False: nothing was queued and the connection is broken (closed() follows). */
 bool pl_conn_send(struct pl_conn *c, const struct pl_msg *msg);
-bool pl_conn_room(const struct pl_conn *c);
+bool pl_conn_room(struct pl_conn *c);
 size_t pl_conn_queued(const struct pl_conn *c); /* bytes not yet handed to the system */
 
 /* Sends what is queued, for at most flush_ns, then closes; 0 closes at once. With flush_ns it also waits so long for

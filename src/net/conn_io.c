@@ -188,9 +188,17 @@ static const struct pl_queue *frames_out(const struct pl_conn *c)
     return c->member.bundle != NULL ? &c->member.bundle->out : &c->out;
 }
 
-bool pl_conn_room(const struct pl_conn *c)
+static bool has_room(const struct pl_conn *c)
 {
     return frames_out(c)->bytes < (c->listener != NULL ? pl_listener_room(c->listener) : PL_CONN_ROOM_BYTES);
+}
+
+/* A listener's connections share what may be queued: there may be less room than after our own last frame. */
+bool pl_conn_room(struct pl_conn *c)
+{
+    bool room = has_room(c);
+    c->full = c->full || !room;
+    return room;
 }
 
 /* On this socket. */
@@ -241,7 +249,7 @@ bool pl_conn_send(struct pl_conn *c, const struct pl_msg *msg)
     pl_queue_add(q, bytes);
     if (c->capture != NULL)
         c->capture(c->capture_user, true, room, bytes);
-    c->full = c->full || !pl_conn_room(c);
+    c->full = c->full || !has_room(c);
     if (b != NULL)
         pl_bundle_wake(c);
     else if (c->state == PL_CONN_OPEN && !c->blocked && c->bucket_ns == PL_NEVER)
@@ -275,6 +283,15 @@ static void change_key(struct pl_conn *c)
     (void)SSL_key_update(c->ssl, SSL_KEY_UPDATE_NOT_REQUESTED);
 }
 
+/* It began a message of the handshake's kind (a change of keys) and keeps the rest to itself: OpenSSL writes nothing until that
+ * has come, and the socket would be writable all the time. Nobody honest cuts five bytes in two. */
+static void half_a_word(struct pl_conn *c)
+{
+    struct pl_error why;
+    (void)pl_fail(&why, PELAGO_PROTO, "%s sent half of a change of keys", c->peer.address);
+    pl_conn_fail(c, &why);
+}
+
 /* One record of at most allowed bytes. False: the socket takes no more now, or the connection is over. */
 static bool write_record(struct pl_conn *c, uint64_t allowed, size_t *turn_bytes)
 {
@@ -296,9 +313,11 @@ static bool write_record(struct pl_conn *c, uint64_t allowed, size_t *turn_bytes
         return true;
     }
     int error = SSL_get_error(c->ssl, 0);
-    if (error == SSL_ERROR_WANT_WRITE || error == SSL_ERROR_WANT_READ) {
+    if (error == SSL_ERROR_WANT_WRITE) {
         c->blocked = true;
         c->retry = n;
+    } else if (error == SSL_ERROR_WANT_READ) {
+        half_a_word(c);
     } else {
         go_deaf(c);
     }
@@ -378,7 +397,7 @@ static bool has_output(struct pl_conn *c)
 static void tell_drained(struct pl_conn *c)
 {
     struct pl_conn *lead = pl_bundle_lead(c);
-    if (lead == NULL || lead->state != PL_CONN_OPEN || !lead->full || !pl_conn_room(lead))
+    if (lead == NULL || lead->state != PL_CONN_OPEN || !lead->full || !has_room(lead))
         return;
     lead->full = false;
     lead->ops.drained(lead->user, lead);
@@ -475,14 +494,14 @@ void pl_conn_watch(struct pl_conn *c, uint64_t now_ns)
     bool enough = !is_nameless(c) && in - c->marks.in >= PL_CONN_STALL_BYTES;
     if (!owes_input(c) || enough || pl_conn_frames(c)->frames != c->marks.frames)
         mark_input(c, now_ns);
-    if (waiting(c) == 0 || c->pipe.out != c->marks.out || c->bucket_ns != PL_NEVER)
+    if (waiting(c) == 0 || c->pipe.out - c->marks.out >= PL_CONN_STALL_BYTES || c->bucket_ns != PL_NEVER)
         mark_output(c, now_ns);
     if (now_ns - c->marks.in_ns >= c->stall_ns)
         (void)pl_fail(&why, PELAGO_LIMIT, "%s has not sent a whole frame for %lu s", c->peer.address,
                       c->stall_ns / PL_SEC);
     else if (now_ns - c->marks.out_ns >= c->stall_ns)
-        (void)pl_fail(&why, PELAGO_LIMIT, "%s has taken nothing of %lu bytes for %lu s", c->peer.address,
-                      (uint64_t)pl_conn_queued(c), c->stall_ns / PL_SEC);
+        (void)pl_fail(&why, PELAGO_LIMIT, "%s has taken next to nothing of %lu bytes for %lu s",
+                      c->peer.address, (uint64_t)pl_conn_queued(c), c->stall_ns / PL_SEC);
     if (why.text[0] != '\0') {
         pl_conn_fail(c, &why);
         return;

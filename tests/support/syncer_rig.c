@@ -308,15 +308,21 @@ static bool call_over(struct syncer_rig *r)
     return call_now->closed;
 }
 
-void syncer_rig_call(struct syncer_rig *r, const struct pl_credentials *own, const struct pl_msg *msg,
+void syncer_rig_dial(struct syncer_rig *r, const struct pl_credentials *own, const struct pl_msg *msg,
                      struct rig_call *out)
 {
     static const struct pl_conn_ops ops = {call_opened, call_frame, call_bad, call_drained, call_closed};
     const struct pl_net_options net = {
         .loop = &r->loop, .alloc = &r->run.alloc, .own = own, .frame_max = 1 << 20};
     *out = (struct rig_call){.msg = msg};
-    call_now = out;
     out->conn = pl_dial(&net, r->listen, 0, &ops, out);
     assert_non_null(out->conn);
+}
+
+void syncer_rig_call(struct syncer_rig *r, const struct pl_credentials *own, const struct pl_msg *msg,
+                     struct rig_call *out)
+{
+    syncer_rig_dial(r, own, msg, out);
+    call_now = out;
     syncer_rig_until(r, call_over);
 }

@@ -61,6 +61,10 @@ struct rig_call {
     struct pl_conn *conn;
     const struct pl_msg *msg;
 };
+/* Dials and sends msg (NULL: says nothing); out is filled as the loop runs. */
+void syncer_rig_dial(struct syncer_rig *r, const struct pl_credentials *own, const struct pl_msg *msg,
+                     struct rig_call *out);
+/* The same, and waits until the connection is over. */
 void syncer_rig_call(struct syncer_rig *r, const struct pl_credentials *own, const struct pl_msg *msg,
                      struct rig_call *out);
 

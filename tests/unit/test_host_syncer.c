@@ -2,6 +2,7 @@
  * hostile learners, strangers. */
 #include "syncer_rig.h"
 
+#include "base/num.h"
 #include "host/home.h"
 #include "host/recorder.h"
 #include "host/syncer_host_int.h"
@@ -283,6 +284,54 @@ static void steps_nobody_can_have_done_are_refused(void **state)
     syncer_rig_release(&rig);
 }
 
+static uint32_t waiting_for(const struct syncer_rig *r, const struct island *is)
+{
+    uint32_t count = 0;
+    for (const struct pl_visitor *g = r->host->visitors; g != NULL; g = g->next)
+        for (const struct pl_outgoing *o = g->first; o != NULL && g->peer.identity == is->own.identity;
+             o = o->next)
+            count++;
+    return count;
+}
+
+static uint32_t turns_left;
+
+static bool a_few_turns(struct syncer_rig *r)
+{
+    (void)r;
+    return turns_left-- == 0;
+}
+
+/* It reads nothing, asks for a value and says that it has it, without end: what waits for it does not grow. */
+static void asking_over_and_over_takes_no_memory(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 400, PAIRS = 100 };
+    syncer_rig_init(&rig, 2);
+    syncer_rig_create(&rig);
+    syncer_rig_start(&rig);
+    syncer_rig_island(&rig, 1);
+    struct island *greedy = syncer_rig_island(&rig, 2);
+    syncer_rig_reach(&rig, 2);
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < ROUNDS && greedy->control != NULL && greedy->bulk != NULL; i++) {
+        pl_conn_pause(greedy->bulk, true);
+        for (uint32_t k = 0; k < PAIRS && pl_conn_room(greedy->control); k++) {
+            uint64_t version = rig.islands[0].fragments[0].version;
+            (void)pl_conn_send(greedy->control, &(struct pl_msg){.type = PL_MSG_FETCH, .u.fetch = {0}});
+            (void)pl_conn_send(greedy->control, &(struct pl_msg){.type = PL_MSG_HAVE, .u.got = {0, version}});
+        }
+        turns_left = 20;
+        syncer_rig_until(&rig, a_few_turns);
+        most = pl_max32(most, waiting_for(&rig, greedy));
+    }
+    print_message("# at most %u updates waited, of %u fragments\n", most, rig.run.layout.fragment_count);
+    assert_true(most <= rig.run.layout.fragment_count + 1);
+    if (greedy->bulk != NULL)
+        pl_conn_pause(greedy->bulk, false);
+    syncer_rig_release(&rig);
+}
+
 /* A learner that never answers holds nobody up. */
 static void a_silent_learner_delays_no_round(void **state)
 {
@@ -329,6 +378,42 @@ static void strangers_are_refused_with_a_sentence(void **state)
     assert_true(syncer_rig_logged(&rig, "refused address=127.0.0.1"));
     assert_int_equal(syncer_rig_count(&rig, "known"), 0);
     assert_int_equal(syncer_rig_count(&rig, "refused"), 4); /* the door counts for itself */
+    syncer_rig_release(&rig);
+}
+
+static struct rig_call crowd[40];
+
+static uint32_t turned_away(void)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < sizeof crowd / sizeof crowd[0]; i++)
+        count += crowd[i].closed ? 1 : 0;
+    return count;
+}
+
+static bool some_are_turned_away(struct syncer_rig *r)
+{
+    return turned_away() >= 8 && syncer_rig_logged(r, "connections already");
+}
+
+/* The places are for everybody: one certificate takes a few of them only, and another still gets in. */
+static void nobody_takes_every_place(void **state)
+{
+    (void)state;
+    struct pl_credentials many;
+    syncer_rig_init(&rig, 1);
+    syncer_rig_create(&rig);
+    syncer_rig_start(&rig);
+    syncer_rig_member(&rig, PL_ROLE_LEARNER, 9, &many);
+    for (uint32_t i = 0; i < sizeof crowd / sizeof crowd[0]; i++)
+        syncer_rig_dial(&rig, &many, NULL, &crowd[i]);
+    syncer_rig_until(&rig, some_are_turned_away);
+    assert_int_equal(turned_away(), 8);
+    syncer_rig_island(&rig, 1);
+    syncer_rig_reach(&rig, 2);
+    for (uint32_t i = 0; i < sizeof crowd / sizeof crowd[0]; i++)
+        if (!crowd[i].closed)
+            pl_conn_close(crowd[i].conn, 0);
     syncer_rig_release(&rig);
 }
 
@@ -476,8 +561,10 @@ int main(void)
         cmocka_unit_test(long_work_of_many_steps_is_believed),
         cmocka_unit_test(a_newcomer_that_claims_a_past_is_refused),
         cmocka_unit_test(steps_nobody_can_have_done_are_refused),
+        cmocka_unit_test(asking_over_and_over_takes_no_memory),
         cmocka_unit_test(a_silent_learner_delays_no_round),
         cmocka_unit_test(strangers_are_refused_with_a_sentence),
+        cmocka_unit_test(nobody_takes_every_place),
         cmocka_unit_test(a_message_with_a_wrong_field_is_refused),
         cmocka_unit_test(a_folder_is_taken_by_one_syncer_and_a_port_too),
         cmocka_unit_test(two_shards_share_the_fragments),
