@@ -252,7 +252,7 @@ static void on_sweep(uv_timer_t *timer)
         pl_rhost_complete(h, h->done ? "the run is complete" : "an operator ended the run");
     for (struct pl_reduce_guest *g = h->guests, *next; g != NULL; g = next) {
         next = g->next;
-        if (now - g->heard_ns > SILENT_NS)
+        if (!g->held && now - g->heard_ns > SILENT_NS)
             leave(g, 0);
     }
 }

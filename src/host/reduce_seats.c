@@ -67,15 +67,28 @@ static void begin_transfer(struct pl_reduce_host *h)
     (void)pl_rguest_send(donor->guest, &msg);
 }
 
+/* Whom we do not listen to is not silent. */
+static void hold(struct pl_reduce_guest *g, bool on)
+{
+    g->held = on;
+    g->heard_ns = pl_clock_ns();
+    pl_conn_pause(g->conn, on);
+}
+
+static void release_donor(struct pl_reduce_host *h)
+{
+    struct pl_seat *donor = pl_rhost_seat(h, h->transfer.donor);
+    if (donor != NULL && donor->guest != NULL)
+        hold(donor->guest, false);
+}
+
 static void cancel_transfer(struct pl_reduce_host *h, uint64_t identity)
 {
     struct pl_reduce_transfer *t = &h->transfer;
     if (!t->active || (identity != t->donor && identity != t->target))
         return;
     t->active = false;
-    struct pl_seat *donor = pl_rhost_seat(h, t->donor);
-    if (donor != NULL && donor->guest != NULL)
-        pl_conn_pause(donor->guest->conn, false);
+    release_donor(h);
     begin_transfer(h); /* half a state is none: it begins again, from another donor or for another learner */
 }
 
@@ -117,7 +130,7 @@ void pl_rhost_state(struct pl_reduce_guest *g, const struct pl_msg *m)
     if (last)
         transferred(h, target);
     else if (!pl_conn_room(conn))
-        pl_conn_pause(g->conn, true);
+        hold(g, true);
 }
 
 void pl_rhost_flow(struct pl_reduce_guest *g)
@@ -125,9 +138,7 @@ void pl_rhost_flow(struct pl_reduce_guest *g)
     struct pl_reduce_host *h = g->h;
     if (!h->transfer.active || g->peer.identity != h->transfer.target)
         return;
-    struct pl_seat *donor = pl_rhost_seat(h, h->transfer.donor);
-    if (donor != NULL && donor->guest != NULL)
-        pl_conn_pause(donor->guest->conn, false);
+    release_donor(h);
 }
 
 /* ---- places ---- */
@@ -159,6 +170,8 @@ static void place_all(struct pl_reduce_host *h)
     pl_assert(best != NULL);
     uint64_t round = best->round;
     pl_rhost_rounds_clear(h, round);
+    if (h->transfer.active)
+        release_donor(h);
     h->transfer.active = false;
     h->digest_round = 0;
     h->placed = true;
