@@ -261,7 +261,7 @@ static void call_opened(void *user, struct pl_conn *c, const struct pl_peer *pee
 {
     struct rig_call *k = user;
     (void)peer;
-    if (k->msg != NULL)
+    for (uint32_t i = 0; k->msg != NULL && i < k->times; i++)
         (void)pl_conn_send(c, k->msg);
 }
 
@@ -271,6 +271,7 @@ static void call_frame(void *user, struct pl_conn *c, const struct pl_frame *fra
     struct pl_msg m;
     (void)c;
     assert_int_equal(pl_msg_decode(frame->type, frame->payload, frame->payload_len, &m, NULL), PELAGO_OK);
+    k->answers += m.type == PL_MSG_ANSWER ? 1 : 0;
     if (m.type != PL_MSG_REFUSE && m.type != PL_MSG_CLOSE)
         return;
     const struct pl_blob *text = m.type == PL_MSG_REFUSE ? &m.u.refuse.text : &m.u.close.text;
@@ -309,20 +310,25 @@ static bool call_over(struct syncer_rig *r)
 }
 
 void syncer_rig_dial(struct syncer_rig *r, const struct pl_credentials *own, const struct pl_msg *msg,
-                     struct rig_call *out)
+                     uint32_t times, struct rig_call *out)
 {
     static const struct pl_conn_ops ops = {call_opened, call_frame, call_bad, call_drained, call_closed};
     const struct pl_net_options net = {
         .loop = &r->loop, .alloc = &r->run.alloc, .own = own, .frame_max = 1 << 20};
-    *out = (struct rig_call){.msg = msg};
+    *out = (struct rig_call){.msg = msg, .times = times};
     out->conn = pl_dial(&net, r->listen, 0, &ops, out);
     assert_non_null(out->conn);
+}
+
+void syncer_rig_wait(struct syncer_rig *r, struct rig_call *call)
+{
+    call_now = call;
+    syncer_rig_until(r, call_over);
 }
 
 void syncer_rig_call(struct syncer_rig *r, const struct pl_credentials *own, const struct pl_msg *msg,
                      struct rig_call *out)
 {
-    syncer_rig_dial(r, own, msg, out);
-    call_now = out;
-    syncer_rig_until(r, call_over);
+    syncer_rig_dial(r, own, msg, 1, out);
+    syncer_rig_wait(r, out);
 }

@@ -60,11 +60,13 @@ struct rig_call {
     bool closed;
     struct pl_conn *conn;
     const struct pl_msg *msg;
+    uint32_t times, answers;
 };
-/* Dials and sends msg (NULL: says nothing); out is filled as the loop runs. */
+/* Dials and sends msg so many times (NULL: says nothing); out is filled as the loop runs. */
 void syncer_rig_dial(struct syncer_rig *r, const struct pl_credentials *own, const struct pl_msg *msg,
-                     struct rig_call *out);
-/* The same, and waits until the connection is over. */
+                     uint32_t times, struct rig_call *out);
+void syncer_rig_wait(struct syncer_rig *r, struct rig_call *call); /* until its connection is over */
+/* Both, with one message. */
 void syncer_rig_call(struct syncer_rig *r, const struct pl_credentials *own, const struct pl_msg *msg,
                      struct rig_call *out);
 
