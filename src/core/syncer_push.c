@@ -265,10 +265,11 @@ void pl_sync_verified(struct pl_syncer *s, const struct pl_sync_event *ev, struc
         PL_MARK("syncer.bad_content");
         pl_sync_forget_push(s, m, f, out);
         if (l->control != PL_NONE32)
-            pl_sync_drop_learner(
-                s, m, PL_REASON_BAD_CONTENT, out,
-                "the push of fragment %u does not match its digest or holds numbers that are not finite",
-                (unsigned)ev->u.verified.fragment);
+            pl_sync_drop_learner(s, m, PL_REASON_BAD_CONTENT, out,
+                                 "the push of fragment %u cannot be believed: a wrong digest, numbers that "
+                                 "are not finite or far too large, or another way than everybody else's; "
+                                 "the syncer's log says which",
+                                 (unsigned)ev->u.verified.fragment);
         pl_sync_consider(s, f, out);
         return;
     }

@@ -12,11 +12,12 @@
 #include <time.h>
 
 enum {
-    NOTES = 4096,       /* steps the loop may fall behind, where nothing else is said */
-    UNITS = 8,          /* a learner holds two */
-    PIECE = 32 << 10,   /* floats of one task */
-    FAILURES_MAX = 8,   /* steps in a row */
-    STUB_STRIDE = 4096, /* a stub changes one value in so many */
+    NOTES = 4096,     /* steps the loop may fall behind, where nothing else is said */
+    UNITS = 8,        /* a learner holds two */
+    PIECE = 32 << 10, /* floats of one task */
+    FAILURES_MAX = 8, /* steps in a row */
+    STUB_STRIDE =
+        4096, /* a stub changes one value in so many, the same ones the same way: who disagrees is doubted */
 };
 #define APPLY_NS (300 * PL_US) /* of one step, for new values; a piece more at most */
 
@@ -515,8 +516,8 @@ void pl_ltrainer_stub_step(struct pl_ltrainer *t, uint64_t step_ns)
         (void)next_sequence(t);
     own_move(t);
     for (uint32_t i = 0; i < l->slice_count; i++)
-        for (uint64_t j = t->state.steps % STUB_STRIDE; j < l->slices[i].count; j += STUB_STRIDE)
-            t->theta[l->slices[i].offset + j] += 1e-4f * (float)((t->state.steps + j) % 7) - 3e-4f;
+        for (uint64_t j = 0; j < l->slices[i].count; j += STUB_STRIDE)
+            t->theta[l->slices[i].offset + j] += 1e-4f * (float)(j % 7) - 3e-4f;
     t->moved = true;
     count_step(t, true, 1.0 + 1.0 / sqrt((double)t->state.steps + 1), step_ns);
 }
