@@ -124,7 +124,7 @@ def row_edge(args):
 def line_run(args, name, seconds, learners, mbit, *options):
     """Trains for so long, on lines of that rate (0: open) with resets; the report, steps a second of each learner, resets."""
     rng = random.Random(args.seed)
-    c = Cluster(args, name, *lines_options(args, learners), "--time", f"{seconds}s", "--proxy", *options)
+    c = Cluster(args, name, *lines_options(args, learners, seconds), "--time", f"{seconds}s", "--proxy", *options)
     resets = 0
     try:
         c.wait_all(learners)
@@ -147,10 +147,11 @@ def line_run(args, name, seconds, learners, mbit, *options):
         c.stop()
 
 
-def lines_options(args, learners):
+def lines_options(args, learners, seconds):
+    """With as many tokens as they can take in that time: the schedule ends with it, not in its warm-up."""
     if args.short:
-        return paced(learners)
-    return paced(learners, 1000, model="14m", batch=8, seq=256)
+        return paced(learners, tokens=learners * seconds * 10 * STEP_TOKENS)
+    return paced(learners, 1000, tokens=learners * seconds * 8 * 256, model="14m", batch=8, seq=256)
 
 
 def row_lines(args):

@@ -284,6 +284,7 @@ struct pl_steady_span *pl_lhost_spans(struct pl_learner_host *h, uint32_t fragme
 void pl_lhost_order_back(struct pl_learner_host *h, struct pl_order *order);
 void pl_lhost_values_later(struct pl_learner_host *h);
 void pl_lhost_values_await(struct pl_learner_host *h);
+void pl_lhost_value_comes(struct pl_learner_host *h, uint32_t fragment); /* any number: it is the peer's */
 bool pl_lhost_values_are_here(struct pl_learner_host *h); /* true once: the first step may begin */
 void pl_lhost_values_release(struct pl_learner_host *h);
 

@@ -114,6 +114,8 @@ static void on_frame(void *user, struct pl_conn *conn, const struct pl_frame *fr
     l->h->bytes_down += frame->total;
     if (pl_msg_decode(frame->type, frame->payload, frame->payload_len, &msg, &err) == PELAGO_OK) {
         ev.u.conn.msg = &msg;
+        if (msg.type == PL_MSG_UPDATE)
+            pl_lhost_value_comes(l->h, msg.u.update.fragment);
     } else {
         ev.kind = PL_LEARN_EV_BAD;
         ev.u.conn.error = &err;

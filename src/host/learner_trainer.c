@@ -140,11 +140,18 @@ static void follow_clock(struct pl_ltrainer *t, uint64_t now_ns)
     if (told == PL_NONE64)
         return;
     p->clock = pl_max64(p->clock, told);
-    /* One that comes back with a checkpoint steps before it hears where the run is. */
-    if (!t->joined && atomic_load_explicit(&t->clock.number, memory_order_relaxed) > 0) {
-        t->joined = true;
+    if (t->unaware && told > 0) {
+        t->unaware = false;
         pl_trainer_join(t->o.trainer);
     }
+}
+
+/* One that comes back with a checkpoint steps before it hears where the run is, and looks again then. */
+static void begin(struct pl_ltrainer *t)
+{
+    t->begun = true;
+    t->unaware = t->o.trainer->inner.step > 0;
+    pl_trainer_join(t->o.trainer);
 }
 
 /* ---- orders ---- */
@@ -395,13 +402,15 @@ static bool run_step(struct pl_ltrainer *t, const struct pl_sequences *source, s
 {
     struct pl_step_report report = {0};
     struct pl_error err = {PELAGO_OK, ""};
-    uint64_t begin = pl_clock_ns();
-    follow_clock(t, begin);
+    uint64_t began = pl_clock_ns();
+    follow_clock(t, began);
+    if (!t->begun)
+        begin(t);
     t->moved = false;
     pl_watch_stop(watch, &t->held_up);
     enum pelago_status st = pl_trainer_step(t->o.trainer, source, &report, &err);
     pl_watch_start(watch);
-    uint64_t step_ns = paced(t, watch->wall_ns - begin);
+    uint64_t step_ns = paced(t, watch->wall_ns - began);
     count_step(t, st == PELAGO_OK, report.loss, step_ns);
     bool over = st != PELAGO_OK && failed(t, &err);
     if (t->moved)
@@ -409,8 +418,8 @@ static bool run_step(struct pl_ltrainer *t, const struct pl_sequences *source, s
     pl_watch_stop(watch, &t->held_up);
     if (st == PELAGO_OK)
         account(t);
-    if (begin + step_ns > pl_clock_ns())
-        sleep_until(t, begin + step_ns);
+    if (began + step_ns > pl_clock_ns())
+        sleep_until(t, began + step_ns);
     pl_watch_start(watch);
     atomic_store_explicit(&t->trained_ns, watch->wall_ns - t->first_ns, memory_order_relaxed);
     return !over;

@@ -115,7 +115,8 @@ struct pl_ltrainer {
     uint64_t own_sequence;     /* the next of its own range, those of the step under way taken */
     uint64_t first_ns;         /* of the first step */
     struct pl_watched held_up; /* in the step under way */
-    bool joined;               /* has heard where the run is */
+    bool begun;                /* with the first step */
+    bool unaware;              /* came back, and has not heard where the run is */
     bool unpacked;             /* values were applied that the model's packed weights do not have yet */
     bool moved;
     uint32_t failures;

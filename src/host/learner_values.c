@@ -296,8 +296,7 @@ void pl_lhost_keep_chunk(struct pl_learner_host *h, const struct pl_learn_effect
 {
     struct pl_lfragment *f = &h->fragments[fx->u.update.fragment];
     pl_assert(h->delivering != NULL && h->delivering->type == PL_MSG_DATA);
-    h->awaited.some = true;
-    h->awaited.last_ns = pl_clock_ns();
+    pl_lhost_value_comes(h, fx->u.update.fragment);
     const struct pl_blob *data = &h->delivering->u.data.bytes;
     if (f->update == NULL) {
         f->update = h->alloc.resize(h->alloc.user, NULL, 0, (size_t)fx->u.update.bytes);
@@ -464,6 +463,16 @@ void pl_lhost_values_await(struct pl_learner_host *h)
     h->awaited.last_ns = now;
     if (h->awaited.ahead)
         pl_lhost_log(h, "the run is under way: waiting for its values before the first step");
+}
+
+/* Or a part of it. Of those that are here already new versions keep coming, whatever becomes of the others. */
+void pl_lhost_value_comes(struct pl_learner_host *h, uint32_t fragment)
+{
+    uint64_t digest;
+    if (fragment >= h->layout.fragment_count || pl_learner_version(h->core, fragment, &digest) > 0)
+        return;
+    h->awaited.some = true;
+    h->awaited.last_ns = pl_clock_ns();
 }
 
 static uint32_t fragments_that_came(const struct pl_learner_host *h)

@@ -73,6 +73,17 @@ bool pl_rguest_send(struct pl_reduce_guest *g, const struct pl_msg *msg)
     return pl_conn_send(g->conn, msg);
 }
 
+static void say_closed(struct pl_reduce_guest *g, const char *text)
+{
+    struct pl_reduce_host *h = g->h;
+    if (!pl_rate_ok(&h->strangers, pl_clock_ns(), STRANGER_LINES))
+        return;
+    uint32_t more = pl_rate_dropped(&h->strangers);
+    if (more > 0)
+        pl_rhost_log(h, "closed %u more before this", more);
+    pl_rhost_log(h, "closed %s: %s", g->peer.address, text);
+}
+
 void pl_rguest_dismiss(struct pl_reduce_guest *g, enum pl_reason reason, const char *text)
 {
     char plain[PL_TEXT_MAX + 1];
@@ -80,10 +91,8 @@ void pl_rguest_dismiss(struct pl_reduce_guest *g, enum pl_reason reason, const c
     struct pl_msg msg = {
         .type = PL_MSG_END,
         .u.end = {.code = reason, .text = {(const uint8_t *)plain, (uint32_t)strlen(plain)}}};
-    if (reason != PL_REASON_DONE && reason != PL_REASON_LEAVING &&
-        pl_rate_ok(&g->h->strangers, pl_clock_ns(), STRANGER_LINES))
-        pl_rhost_log(g->h, "closed %s: %s (and %u before it)", g->peer.address, plain,
-                     pl_rate_dropped(&g->h->strangers));
+    if (reason != PL_REASON_DONE && reason != PL_REASON_LEAVING)
+        say_closed(g, plain);
     (void)pl_rguest_send(g, &msg);
     leave(g, FLUSH_NS);
 }

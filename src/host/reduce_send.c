@@ -10,7 +10,9 @@
 
 #include <string.h>
 
-enum { PIECE_VALUES = PL_REDUCE_BYTES_MAX / sizeof(float) };
+/* Of a state. The syncer does not read while the learner it is for has no room: smaller pieces, shorter pauses, and a slow line
+ * does not look like a broken one. */
+enum { PIECE_VALUES = (64 << 10) / sizeof(float) };
 
 struct encode_job {
     struct pl_job job; /* first */

@@ -45,7 +45,7 @@ enum {
 #define PL_LATE_NS (50 * PL_MS) /* a timer that comes so late says that we were away ourselves, not others */
 #define PL_CONN_HANDSHAKE_NS (5 * PL_SEC)
 /* For so long less than PL_CONN_STALL_BYTES of a frame that has begun may come (from a peer without identity: the
- * whole frame must be there), or nothing be taken of what is queued. */
+ * whole frame must be there), or as little be taken of what is queued. */
 #define PL_CONN_STALL_NS (30 * PL_SEC)
 
 struct pl_peer {
