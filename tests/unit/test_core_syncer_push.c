@@ -213,7 +213,7 @@ static void test_bad_content(void **state)
     rig.bad_verify = true;
     uint32_t control = rig.peers[1].control;
     rig_push(&rig, 1, F);
-    expect_closed(control, BAD_CONTENT, "push of fragment 0 does not match its digest");
+    expect_closed(control, BAD_CONTENT, "push of fragment 0 cannot be believed");
     assert_false(rig.pushes[1][F].used);
     rig.bad_verify = false;
 
