@@ -1,5 +1,5 @@
 # A menu. meson and ninja build, scripts/ do the work; there is no compile rule here.
-.PHONY: help setup build test seeds demo sim bench bench-trainer bench-cluster soak validate check-aarch64 check-tales fuzz mutants cov lint format ci clean
+.PHONY: help setup build test seeds demo sim bench bench-trainer bench-cluster soak validate check-aarch64 check-cuda check-tales cuda fuzz mutants cov lint format ci clean
 SEEDS ?= 1..1000
 T ?= 60
 N ?= 20
@@ -17,6 +17,8 @@ help:
 	@echo 'make bench-cluster     what a real cluster shows: waiting, kills, merges, links (ROWS=kills some rows, SHORT=1)'
 	@echo 'make soak              the long forms: 30 minutes of kills, 1,000 kills of the syncer, 2,000 faults, partitions'
 	@echo 'make validate          the same faults on real processes and in the simulator, side by side'
+	@echo 'make cuda              the back end for NVIDIA GPUs, build/libpelago_cuda.so (needs nvcc)'
+	@echo 'make check-cuda        its operations and whole models against the others, on a machine with a GPU'
 	@echo 'make check-aarch64     merges and codecs give the same bits on aarch64, under qemu'
 	@echo 'make check-tales       does a better model get a better loss on the tales? about an hour'
 	@echo 'make fuzz T=60         fuzz each target for T seconds'
@@ -66,6 +68,12 @@ soak: build
 
 validate: build
 	@bench/validate.py $(if $(SHORT),--short)
+
+cuda: build
+	@scripts/cuda.sh
+
+check-cuda: cuda
+	@scripts/check_cuda.sh
 
 check-aarch64:
 	@scripts/setup bench

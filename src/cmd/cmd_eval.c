@@ -197,8 +197,8 @@ int pl_cmd_eval(int argc, char **argv)
         {"batch", "N", "sequences of a pass (default: 16)", PL_OPTION_U32, &e.batch, 1, PL_BATCH_MAX},
         {"threads", "N", "threads (default: one for each processor)", PL_OPTION_U32, &e.threads, 1,
          PL_POOL_THREADS_MAX},
-        {"backend", "NAME", "ref, portable, avx2, avx512, bf16 or amx (default: the best)", PL_OPTION_TEXT,
-         &e.backend, 0, 0},
+        {"backend", "NAME", "ref, portable, avx2, avx512, bf16, amx or cuda (default: the best)",
+         PL_OPTION_TEXT, &e.backend, 0, 0},
         {"json", NULL, "print a line of JSON for each", PL_OPTION_FLAG, &e.json, 0, 0},
     };
     const struct pl_options options = {command, "FOLDER --data NAME | --choices FILE [OPTION...]",

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "cmd/cmd.h"
 #include "cmd/text.h"
+#include "model/engine.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -38,6 +39,7 @@ static void print_help(void)
         "                     (default experiments/results.jsonl)\n"
         "  --folder DIR       ... where the token files are (default build/experiments)\n"
         "  --threads N        ... threads of the trainer (default: all)\n"
+        "  --backend NAME     ... its back end (default: the best processor)\n"
         "  --twice-percent N  run this share of the seeds twice and compare (default %d)\n"
         "  --jobs N           processes for --seeds (default 1)\n"
         "  --bench            speed and scale, as JSON\n"
@@ -159,13 +161,22 @@ static int set_threads(struct pl_sim_call *call, const char *value)
     return set_small("threads", value, 1, PL_SIM_JOBS_MAX, &call->threads);
 }
 
+static int set_backend(struct pl_sim_call *call, const char *value)
+{
+    struct pl_error err;
+    call->backend = value;
+    return pl_engine_backend_check(value, &err) == PELAGO_OK ? PL_EXIT_OK
+                                                             : pl_sim_usage_error("%s", err.text);
+}
+
 static const struct {
     const char *flag;
     int (*set)(struct pl_sim_call *call, const char *value);
 } valued[] = {{"seed", set_seed},       {"seeds", set_seeds},           {"twice-percent", set_twice},
               {"jobs", set_jobs},       {"mutant", set_mutant},         {"script", set_script},
               {"plan", set_plan},       {"experiment", set_experiment}, {"row", set_row},
-              {"results", set_results}, {"folder", set_folder},         {"threads", set_threads}};
+              {"results", set_results}, {"folder", set_folder},         {"threads", set_threads},
+              {"backend", set_backend}};
 enum { VALUED = sizeof valued / sizeof valued[0] };
 
 /* One flag and its value, NULL or empty when none was found. *took: the value was used. 0, or the exit code after saying what
@@ -253,8 +264,9 @@ static int check_together(const struct pl_sim_call *call)
                                       name_of(call, clash & (~clash + 1)));
     }
     if (call->experiment == NULL && (call->row != NULL || call->results != NULL || call->folder != NULL ||
-                                     call->shorter || call->threads > 0))
-        return pl_sim_usage_error("--row, --short, --results, --folder and --threads go with --experiment");
+                                     call->shorter || call->threads > 0 || call->backend != NULL))
+        return pl_sim_usage_error(
+            "--row, --short, --results, --folder, --threads and --backend go with --experiment");
 #ifndef PL_TEST_HOOKS
     if (call->marks)
         return pl_sim_usage_error(

@@ -14,7 +14,7 @@ struct pl_sim_call {
     uint64_t first, last; /* seeds */
     bool seed, seeds;     /* which of the two was given */
     bool trace, shrink, bench, scale, marks, help, shorter;
-    const char *script, *plan, *experiment, *row, *results, *folder;
+    const char *script, *plan, *experiment, *row, *results, *folder, *backend;
     uint32_t mutant, twice_percent, jobs, threads;
     struct {
         uint32_t option; /* in cmd_sim_options.c's table */

@@ -169,7 +169,8 @@ int pl_sim_experiment(const struct pl_sim_call *call)
     s = (struct sitting){.call = call};
     s.lab = (struct pl_lab){.alloc = pl_alloc_system(),
                             .folder = call->folder != NULL ? call->folder : default_folder,
-                            .threads = call->threads};
+                            .threads = call->threads,
+                            .backend = call->backend};
     if (pl_lab_experiment_read(&s.experiment, &s.lab.alloc, call->experiment, &err) != PELAGO_OK)
         return pl_sim_usage_error("%s", err.text);
     pl_buf_init(&s.known, &s.lab.alloc, RESULTS_MAX);

@@ -1,6 +1,7 @@
 /* cmd/main.c - one program, one table of subcommands. */
 #include "cmd/cmd.h"
 #include "cmd/text.h"
+#include "host/devices.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -103,6 +104,7 @@ int main(int argc, char **argv)
 {
     occupy_stdout();
     (void)signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is then an error like a full disk */
+    pl_devices_offer();
     int code = run_command(argc, argv);
     bool before = ferror(stdout) != 0;
     if (fflush(stdout) == 0 && !before)

@@ -116,7 +116,7 @@ bool pl_run_args_parse(struct pl_run_args *a, int argc, char **argv, int *exit_c
         {"pace", "TIME*", "a step takes at least this long, such as 100ms", PL_OPTION_LIST, &a->pace, 0, 0},
         {"speed", "X*", "0.5 makes every step take twice as long", PL_OPTION_LIST, &a->speed, 0, 0},
         {"max-up", "RATE*", "what a learner may send, such as 20Mbit", PL_OPTION_LIST, &a->max_up, 0, 0},
-        {"backend", "NAME", "of the learners: ref, portable, avx2, avx512, bf16 or amx", PL_OPTION_TEXT,
+        {"backend", "NAME", "of the learners: ref, portable, avx2, avx512, bf16, amx or cuda", PL_OPTION_TEXT,
          &a->backend, 0, 0},
         {"relaxed", "N", "sync the journal every N records only", PL_OPTION_U32, &a->relaxed, 1, 1000000},
         {"listen", "ADDRESS", "of the syncer (default: 127.0.0.1, any port); others can then join, too",

@@ -204,8 +204,8 @@ static uint32_t run_options(struct pl_train_args *a, struct pl_option *out)
     const struct pl_option table[] = {
         {"threads", "N", "threads (default: one for each processor)", PL_OPTION_U32, &a->threads, 1,
          PL_POOL_THREADS_MAX},
-        {"backend", "NAME", "ref, portable, avx2, avx512, bf16 or amx (default: the best)", PL_OPTION_TEXT,
-         &a->backend, 0, 0},
+        {"backend", "NAME", "ref, portable, avx2, avx512, bf16, amx or cuda (default: the best)",
+         PL_OPTION_TEXT, &a->backend, 0, 0},
         {"out", "FOLDER", "where to save (default: nowhere)", PL_OPTION_TEXT, &a->out, 0, 0},
         {"save-every", "N*", "between two saves (default: 5 minutes)", PL_OPTION_TEXT, &a->save_text, 0, 0},
         {"keep", "N", "checkpoints to keep; 0: all (default: 2)", PL_OPTION_U32, &a->keep, 0, 0},

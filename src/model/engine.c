@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/cpu.h"
+#include "base/fmt.h"
 #include "model/cpu/cpu_ops.h"
 #include "model/cpu/kernel.h"
 #include "model/cpu/ref.h"
@@ -21,6 +22,23 @@ static const struct pl_kernel *const kernels[] = {
 };
 enum { KERNELS = sizeof kernels / sizeof kernels[0] };
 
+/* Set once, before there are threads. */
+static struct {
+    const char *name;
+    pl_engine_load *load;
+} offered;
+
+void pl_engine_offer(const char *name, pl_engine_load *load)
+{
+    offered.name = name;
+    offered.load = load;
+}
+
+static bool is_offered(const char *name)
+{
+    return name != NULL && offered.name != NULL && strcmp(name, offered.name) == 0;
+}
+
 static const char *kernel_name(uint32_t index)
 {
     return kernels[index] != NULL ? kernels[index]->name : "ref";
@@ -28,6 +46,10 @@ static const char *kernel_name(uint32_t index)
 
 const char *pl_engine_backend_name(uint32_t index, bool *usable)
 {
+    if (index == KERNELS && offered.name != NULL) {
+        *usable = offered.load(NULL) != NULL;
+        return offered.name;
+    }
     if (index >= KERNELS)
         return NULL;
     *usable = kernels[index] == NULL || kernels[index]->level <= pl_cpu_level();
@@ -56,12 +78,15 @@ static enum pelago_status choose(const char *name, uint32_t *index, struct pl_er
         return PELAGO_OK;
     }
     return pl_fail(err, PELAGO_INVALID,
-                   "there is no back end '%s'; known are ref, portable, avx2, avx512, bf16, amx.", name);
+                   "there is no back end '%s'; known are ref, portable, avx2, avx512, bf16, amx%s%s.", name,
+                   offered.name != NULL ? ", " : "", offered.name != NULL ? offered.name : "");
 }
 
 enum pelago_status pl_engine_backend_check(const char *name, struct pl_error *err)
 {
     uint32_t index = 0;
+    if (is_offered(name))
+        return offered.load(err) != NULL ? PELAGO_OK : PELAGO_UNSUPPORTED;
     return choose(name, &index, err);
 }
 
@@ -70,15 +95,25 @@ enum pelago_status pl_engine_init(struct pl_engine *e, const struct pl_alloc *al
 {
     uint32_t index = 0;
     *e = (struct pl_engine){.alloc = *alloc};
-    PL_TRY(choose(name, &index, err));
+    if (is_offered(name)) {
+        e->ops = offered.load(err);
+        if (e->ops == NULL)
+            return PELAGO_UNSUPPORTED;
+    } else {
+        PL_TRY(choose(name, &index, err));
+    }
     if (threads == 0)
         threads = pl_cpu_count();
     if (threads > PL_POOL_THREADS_MAX)
         return pl_fail(err, PELAGO_LIMIT, "threads is %u; at most %u are possible.", threads,
                        (unsigned)PL_POOL_THREADS_MAX);
-    e->name = kernel_name(index);
-    e->kernel = kernels[index];
-    e->ops = e->kernel == NULL ? &pl_ops_ref : pl_cpu_ops(e->kernel);
+    if (e->ops == NULL) {
+        e->kernel = kernels[index];
+        e->ops = e->kernel == NULL ? &pl_ops_ref : pl_cpu_ops(e->kernel);
+    }
+    e->name = e->ops->device != NULL ? offered.name : kernel_name(index);
+    if (e->ops->device != NULL && !e->ops->device->open(e))
+        return pl_fail(err, PELAGO_UNSUPPORTED, "%s", e->trouble);
     e->pool = pl_pool_new(&e->alloc, threads);
     if (e->pool == NULL)
         return pl_fail(err, PELAGO_NOMEM, "%u threads could not be started.", threads);
@@ -90,6 +125,60 @@ void pl_engine_release(struct pl_engine *e)
     pl_pool_free(e->pool);
     pl_block_free(&e->scratch, &e->alloc);
     e->pool = NULL;
+    if (e->device != NULL)
+        e->ops->device->close(e);
+    e->device = NULL;
+}
+
+bool pl_engine_memory_new(struct pl_engine *e, struct pl_block *b, size_t bytes, enum pl_memory kind)
+{
+    if (e->ops->device == NULL)
+        return pl_block_new(b, &e->alloc, bytes);
+    *b = (struct pl_block){.at = e->ops->device->memory(e, bytes, kind), .owned_bytes = bytes};
+    return b->at != NULL;
+}
+
+void pl_engine_memory_free(struct pl_engine *e, struct pl_block *b, enum pl_memory kind)
+{
+    if (b->owned != NULL)
+        pl_block_free(b, &e->alloc);
+    else if (b->at != NULL)
+        e->ops->device->memory_free(e, b->at, kind);
+    *b = (struct pl_block){0};
+}
+
+void pl_engine_zero(struct pl_engine *e, void *at, size_t bytes)
+{
+    if (e->ops->device != NULL)
+        e->ops->device->zero(e, at, bytes);
+    else
+        memset(at, 0, bytes);
+}
+
+void pl_engine_put(struct pl_engine *e, void *at, const void *from, size_t bytes)
+{
+    if (e->ops->device != NULL)
+        e->ops->device->put(e, at, from, bytes);
+    else
+        memcpy(at, from, bytes);
+}
+
+void pl_engine_begin(struct pl_engine *e)
+{
+    if (e->ops->device != NULL)
+        e->ops->device->begin(e);
+}
+
+void pl_engine_finish(struct pl_engine *e)
+{
+    if (e->ops->device != NULL)
+        e->ops->device->finish(e);
+}
+
+void pl_engine_fail(struct pl_engine *e, const char *sentence)
+{
+    if (e->trouble[0] == '\0')
+        (void)pl_fmt(e->trouble, sizeof e->trouble, "%s", sentence);
 }
 
 bool pl_engine_reserve(struct pl_engine *e, size_t thread_bytes, size_t shared_bytes)

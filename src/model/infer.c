@@ -172,6 +172,10 @@ static enum pelago_status start_engine(struct pl_infer *inf, const struct pl_inf
                                        struct pl_error *err)
 {
     PL_TRY(pl_engine_init(&inf->engine, &inf->alloc, o->backend, o->threads, err));
+    if (inf->engine.ops->device != NULL) { /* one token at a time is the processor's */
+        pl_engine_release(&inf->engine);
+        PL_TRY(pl_engine_init(&inf->engine, &inf->alloc, NULL, o->threads, err));
+    }
     if (inf->engine.ops->act_bytes == sizeof(float))
         return PELAGO_OK;
     pl_engine_release(&inf->engine);

@@ -8,7 +8,13 @@
 
 #include <string.h>
 
-enum { LOGIT_ROWS = 512, PAST_CACHE_BYTES = 512 << 20 };
+enum { LOSS_ROWS = 64, PAST_CACHE_BYTES = 512 << 20 };
+
+static const enum pl_memory kinds[PL_MODEL_PARTS] = {
+    [PL_MODEL_PARAMS] = PL_MEMORY_PARAMS, [PL_MODEL_GRADS] = PL_MEMORY_GRADS,
+    [PL_MODEL_PACKED] = PL_MEMORY_OWN,    [PL_MODEL_WORK] = PL_MEMORY_OWN,
+    [PL_MODEL_LOSSES] = PL_MEMORY_SHARED,
+};
 
 /* Memory is laid out twice: once to count, once to point. */
 struct taker {
@@ -34,11 +40,19 @@ static void *take_act(struct taker *t, const struct pl_model *m, uint64_t rows, 
     return take(t, (rows + PL_ACT_SLACK) * ld * m->engine.ops->act_bytes);
 }
 
-static void lay_weights(struct pl_model *m, struct taker *t)
+static void lay_params(struct pl_model *m, struct taker *t)
+{
+    m->params = take_floats(t, 1, m->tensors.floats);
+}
+
+static void lay_grads(struct pl_model *m, struct taker *t)
+{
+    m->grads = m->options.train ? take_floats(t, 1, m->tensors.floats) : NULL;
+}
+
+static void lay_packed(struct pl_model *m, struct taker *t)
 {
     uint32_t count = m->options.config.layers * PL_MATRIX_KINDS + 1;
-    m->params = take_floats(t, 1, m->tensors.floats);
-    m->grads = m->options.train ? take_floats(t, 1, m->tensors.floats) : NULL;
     for (uint32_t i = 0; i < count; i++)
         m->packed[i].packed =
             take(t, m->engine.ops->weight_bytes(&m->engine, m->packed[i].n, m->packed[i].k));
@@ -89,10 +103,9 @@ static void lay_work(struct pl_model *m, struct taker *t)
     a->sin = take_floats(t, m->options.seq, c->head_dim / 2);
     a->out_rstd = take_floats(t, rows, 1);
     a->out_norm = take_act(t, m, rows, a->ld_c);
-    a->losses = take_floats(t, rows, 1);
     a->h = take_act(t, m, rows, a->ld_f);
-    uint64_t act_logits = m->options.train ? (uint64_t)LOGIT_ROWS * m->engine.ops->act_bytes : 0;
-    uint64_t logit_bytes = pl_max64(act_logits, (uint64_t)PL_LOSS_ROWS * sizeof(float));
+    uint64_t act_logits = m->options.train ? (uint64_t)a->logit_rows * m->engine.ops->act_bytes : 0;
+    uint64_t logit_bytes = pl_max64(act_logits, (uint64_t)a->loss_rows * sizeof(float));
     a->logits = take(t, pl_min64(logit_bytes, rows * sizeof(float)) * a->ld_v +
                             PL_ACT_SLACK * a->ld_v * sizeof(float));
     if (!m->options.train)
@@ -102,6 +115,47 @@ static void lay_work(struct pl_model *m, struct taker *t)
     a->dnorm = take_act(t, m, rows, a->ld_c);
     a->datt = take_act(t, m, rows, a->ld_hd);
     a->dqkv = take_act(t, m, rows, a->ld_qkv);
+}
+
+static void lay_losses(struct pl_model *m, struct taker *t)
+{
+    m->acts->losses = take_floats(t, (uint64_t)m->options.batch * m->options.seq, 1);
+}
+
+static void (*const lay[PL_MODEL_PARTS])(struct pl_model *m, struct taker *t) = {
+    [PL_MODEL_PARAMS] = lay_params, [PL_MODEL_GRADS] = lay_grads,   [PL_MODEL_PACKED] = lay_packed,
+    [PL_MODEL_WORK] = lay_work,     [PL_MODEL_LOSSES] = lay_losses,
+};
+
+static enum pelago_status get_memory(struct pl_model *m, struct pl_error *err)
+{
+    uint64_t all = 0;
+    for (int i = 0; i < PL_MODEL_PARTS; i++) {
+        struct taker count = {0};
+        lay[i](m, &count);
+        all += count.used;
+        if (count.used > 0 && !pl_engine_memory_new(&m->engine, &m->memory[i], count.used, kinds[i]))
+            return pl_fail(err, PELAGO_NOMEM,
+                           "the model needs %lu MB of memory and more, which the system does not give.",
+                           all >> 20);
+        lay[i](m, &(struct taker){.at = m->memory[i].at});
+    }
+    return PELAGO_OK;
+}
+
+static enum pelago_status fill_rotation(struct pl_model *m, struct pl_error *err)
+{
+    const struct pl_model_config *c = &m->options.config;
+    size_t floats = (size_t)m->options.seq * (c->head_dim / 2), bytes = floats * sizeof(float);
+    float *turns = pl_alloc_zero(&m->alloc, 2, bytes);
+    if (turns == NULL)
+        return pl_fail(err, PELAGO_NOMEM, "there is no memory for a table of %u positions.", m->options.seq);
+    pl_rotation_fill(turns, turns + floats, m->options.seq, c->head_dim, c->rope_theta);
+    pl_engine_put(&m->engine, m->acts->cos, turns, bytes);
+    pl_engine_put(&m->engine, m->acts->sin, turns + floats, bytes);
+    pl_engine_finish(&m->engine);
+    pl_alloc_free(&m->alloc, turns, 2 * bytes);
+    return PELAGO_OK;
 }
 
 static void set_strides(struct pl_model *m)
@@ -114,7 +168,8 @@ static void set_strides(struct pl_model *m)
     a->ld_gu = pl_act_ld(2 * c->hidden);
     a->ld_f = pl_act_ld(c->hidden);
     a->ld_v = pl_act_ld(c->vocab);
-    a->logit_rows = LOGIT_ROWS;
+    a->logit_rows = m->engine.ops->logit_rows;
+    a->loss_rows = m->engine.ops->device != NULL ? a->logit_rows : LOSS_ROWS;
 }
 
 static struct pl_matrix matrix_of(const struct pl_model *m, enum pl_tensor_role role, uint32_t layer,
@@ -162,7 +217,6 @@ static enum pelago_status check_options(const struct pl_model_options *o, struct
 static enum pelago_status build(struct pl_model *m, struct pl_error *err)
 {
     uint32_t layers = m->options.config.layers;
-    struct taker count = {0};
     PL_TRY(pl_engine_init(&m->engine, &m->alloc, m->options.backend, m->options.threads, err));
     m->packed = pl_alloc_zero(&m->alloc, layers * PL_MATRIX_KINDS + 1, sizeof *m->packed);
     m->acts = pl_alloc_zero(&m->alloc, 1, sizeof *m->acts);
@@ -174,19 +228,11 @@ static enum pelago_status build(struct pl_model *m, struct pl_error *err)
         return pl_fail(err, PELAGO_NOMEM, "there is no memory for a table of %u layers.", layers);
     find_matrices(m);
     set_strides(m);
-    lay_weights(m, &count);
-    uint64_t weight_bytes = count.used;
-    lay_work(m, &count);
-    if (!pl_block_new(&m->weights, &m->alloc, weight_bytes) ||
-        !pl_block_new(&m->work, &m->alloc, count.used - weight_bytes))
-        return pl_fail(err, PELAGO_NOMEM, "the model needs %lu MB of memory, which the system does not give.",
-                       count.used >> 20);
-    m->engine.past_cache = weight_bytes > PAST_CACHE_BYTES;
-    lay_weights(m, &(struct taker){.at = m->weights.at});
-    lay_work(m, &(struct taker){.at = m->work.at});
-    pl_rotation_fill(m->acts->cos, m->acts->sin, m->options.seq, m->options.config.head_dim,
-                     m->options.config.rope_theta);
-    return PELAGO_OK;
+    PL_TRY(get_memory(m, err));
+    m->engine.past_cache = m->memory[PL_MODEL_PARAMS].owned_bytes + m->memory[PL_MODEL_GRADS].owned_bytes +
+                               m->memory[PL_MODEL_PACKED].owned_bytes >
+                           PAST_CACHE_BYTES;
+    return fill_rotation(m, err);
 }
 
 enum pelago_status pl_model_new(struct pl_model **out, const struct pl_alloc *alloc,
@@ -214,8 +260,8 @@ void pl_model_free(struct pl_model *m)
         return;
     struct pl_alloc alloc = m->alloc;
     uint32_t layers = m->options.config.layers;
-    pl_block_free(&m->work, &alloc);
-    pl_block_free(&m->weights, &alloc);
+    for (int i = 0; i < PL_MODEL_PARTS; i++)
+        pl_engine_memory_free(&m->engine, &m->memory[i], kinds[i]);
     if (m->acts != NULL)
         pl_alloc_free(&alloc, m->acts->layers, layers * sizeof *m->acts->layers);
     pl_alloc_free(&alloc, m->acts, sizeof *m->acts);
@@ -227,7 +273,10 @@ void pl_model_free(struct pl_model *m)
 
 uint64_t pl_model_bytes(const struct pl_model *m)
 {
-    return m->weights.owned_bytes + m->work.owned_bytes + m->engine.scratch.owned_bytes;
+    uint64_t bytes = m->engine.scratch.owned_bytes;
+    for (int i = 0; i < PL_MODEL_PARTS; i++)
+        bytes += m->memory[i].owned_bytes;
+    return bytes;
 }
 
 /* Rows of one matrix, in portions that the threads share. */

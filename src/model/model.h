@@ -21,6 +21,16 @@ struct pl_model_options {
         recompute; /* keep one activation a layer and compute the rest again: less memory, a third more work */
 };
 
+/* Where a model lies; which of it the host may touch is in model.c. */
+enum pl_model_part {
+    PL_MODEL_PARAMS,
+    PL_MODEL_GRADS,
+    PL_MODEL_PACKED,
+    PL_MODEL_WORK,
+    PL_MODEL_LOSSES,
+    PL_MODEL_PARTS
+};
+
 struct pl_acts;   /* model_int.h */
 struct pl_matrix; /* model_int.h */
 
@@ -29,11 +39,11 @@ struct pl_model {
     struct pl_tensors tensors;
     struct pl_engine engine;
     struct pl_alloc alloc;
-    float *params;            /* tensors.floats, in weights */
-    float *grads;             /* tensors.floats, NULL without train; in weights */
+    float *params;            /* tensors.floats */
+    float *grads;             /* tensors.floats, NULL without train */
     struct pl_matrix *packed; /* 4 a layer and the head; owned */
     struct pl_acts *acts;     /* owned */
-    struct pl_block weights, work;
+    struct pl_block memory[PL_MODEL_PARTS];
 };
 
 /* Parameters are zero until pl_tensors_fill or a checkpoint fills them; then pl_model_refresh. */
@@ -71,7 +81,7 @@ struct pl_pass {
 };
 
 /* Forward and backward. Returns the sum of the losses of the counted tokens (natural log, without z); NaN also when
- * scratch memory ran out (engine.out_of_memory). */
+ * scratch memory ran out or a device failed (pl_engine_failed). */
 double pl_model_train(struct pl_model *m, const struct pl_batch *b, const struct pl_pass *pass);
 /* Forward only. losses (batch*seq) may be NULL. The sum is returned. */
 double pl_model_loss(struct pl_model *m, const struct pl_batch *b, float *losses);

@@ -13,8 +13,6 @@ struct pl_matrix {
     void *packed;
 };
 
-enum { PL_LOSS_ROWS = 64 }; /* rows of float logits a pass without gradients holds */
-
 enum pl_matrix_kind { PL_MATRIX_QKV, PL_MATRIX_O, PL_MATRIX_GATE_UP, PL_MATRIX_DOWN, PL_MATRIX_KINDS };
 
 /* What one layer leaves behind for the way back. M rows each; act with the row stride noted. */
@@ -36,6 +34,7 @@ struct pl_acts {
     struct pl_layer_acts *layers; /* L; all alike but for x when recomputing */
     size_t ld_c, ld_qkv, ld_hd, ld_gu, ld_f, ld_v;
     uint32_t logit_rows; /* rows of logits held at a time */
+    uint32_t loss_rows;  /* rows of float logits held at a time by a pass without gradients */
     float *cos, *sin;    /* (T, D/2) */
     float *out;          /* (M, C) after the last layer */
     float *out_rstd;     /* (M) */

@@ -7,6 +7,9 @@
  *
  * Results depend on the arguments alone: not on the number of threads, not on earlier calls. All memory is the
  * caller's, except for scratch that the engine owns. No operation can fail.
+ *
+ * A back end on a device of its own (a GPU) says so with `device`: then memory comes from there, operations may still be
+ * under way when they return, and the host reads results only after finish. Tokens and targets are the host's always.
  */
 #ifndef PL_MODEL_OPS_H
 #define PL_MODEL_OPS_H
@@ -17,7 +20,7 @@
 
 struct pl_engine; /* a back end's state: threads, scratch, choice of kernels (model/engine.h) */
 
-enum { PL_ACT_SLACK = 64, PL_PACK_ROWS = 32 };
+enum { PL_ACT_SLACK = 64, PL_PACK_ROWS = 32, PL_LOGIT_ROWS = 512 };
 
 /* Where a product goes. */
 enum pl_out {
@@ -171,8 +174,35 @@ struct pl_decode {
     size_t out_ld;
 };
 
+/* Who may touch memory of a back end with a device. */
+enum pl_memory {
+    PL_MEMORY_OWN = 1, /* operations alone */
+    PL_MEMORY_SHARED,  /* the host, too; far away for operations: losses */
+    PL_MEMORY_PARAMS,  /* the host, too: operations read a copy, which begin takes */
+    PL_MEMORY_GRADS,   /* the host, too: operations write a copy, which finish brings home */
+};
+
+/* Of an engine whose operations run on a device. Failures are told to the engine (pl_engine_fail) and stay. */
+struct pl_device {
+    bool (*open)(struct pl_engine *e);
+    void (*close)(struct pl_engine *e);
+    void *(*memory)(struct pl_engine *e, size_t bytes, enum pl_memory kind); /* zeroed, or NULL */
+    void (*memory_free)(struct pl_engine *e, void *at, enum pl_memory kind);
+    void (*zero)(struct pl_engine *e, void *at, size_t bytes);
+    void (*put)(struct pl_engine *e, void *at, const void *from,
+                size_t bytes);           /* from the host between the host and any memory */
+    void (*begin)(struct pl_engine *e);  /* parameters may have changed; weight_pack has said so */
+    void (*finish)(struct pl_engine *e); /* all operations are done and their results are here */
+    /* x (r, c), r <= c, floats of the host, in place: x <- (poly[0] + poly[1] x x^T + poly[2] (x x^T)^2) x so many times.
+     * False: it is so small that the processor is faster. */
+    bool (*polynomial)(struct pl_engine *e, float *x, uint32_t r, uint32_t c, const float *poly,
+                       uint32_t times);
+};
+
 struct pl_ops {
-    size_t act_bytes; /* 4 float, 2 bfloat16 */
+    size_t act_bytes;               /* 4 float, 2 bfloat16 */
+    uint32_t logit_rows;            /* logits that are made at a time */
+    const struct pl_device *device; /* NULL: the processor */
 
     /* Packed weights: bytes for a matrix (n, k), and packing of rows row0 .. row0 + rows - 1, where row0 is a multiple
      * of PL_PACK_ROWS and so is rows unless they are the last. Packing uses one thread: call it inside a task. */

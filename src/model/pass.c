@@ -137,6 +137,7 @@ static void layer_forward(const struct pass *p, uint32_t layer)
 
 static void forward(const struct pass *p, const int32_t *tokens)
 {
+    pl_engine_begin(p->e);
     p->ops->embed(p->e, p->a->layers[0].x, param(p, PL_TENSOR_EMBED, PL_NONE32), tokens, p->rows,
                   p->c->width);
     for (uint32_t i = 0; i < p->c->layers; i++)
@@ -168,7 +169,8 @@ static void head(const struct pass *p, uint32_t row0, uint32_t rows, void *logit
 static double sum_losses(const struct pass *p)
 {
     double sum = 0;
-    if (p->e->out_of_memory)
+    pl_engine_finish(p->e);
+    if (pl_engine_failed(p->e))
         return (double)NAN;
     for (uint32_t i = 0; i < p->rows; i++)
         sum += (double)p->a->losses[i];
@@ -179,8 +181,8 @@ double pl_model_loss(struct pl_model *m, const struct pl_batch *b, float *losses
 {
     struct pass p = pass_of(m, b);
     forward(&p, b->tokens);
-    for (uint32_t row = 0; row < p.rows; row += PL_LOSS_ROWS) {
-        uint32_t rows = pl_min32(PL_LOSS_ROWS, p.rows - row);
+    for (uint32_t row = 0; row < p.rows; row += p.a->loss_rows) {
+        uint32_t rows = pl_min32(p.a->loss_rows, p.rows - row);
         head(&p, row, rows, p.a->logits, p.a->ld_v, PL_OUT_F32);
         p.ops->xent(p.e, &(struct pl_xent){.rows = rows,
                                            .vocab = p.c->vocab,
@@ -190,16 +192,23 @@ double pl_model_loss(struct pl_model *m, const struct pl_batch *b, float *losses
                                            .targets = b->targets + row,
                                            .loss = p.a->losses + row});
     }
+    double sum = sum_losses(&p);
     for (uint32_t i = 0; losses != NULL && i < p.rows; i++)
         losses[i] = p.a->losses[i];
-    return sum_losses(&p);
+    return sum;
 }
 
 void pl_model_logits(struct pl_model *m, const struct pl_batch *b, float *logits)
 {
     struct pass p = pass_of(m, b);
     forward(&p, b->tokens);
-    head(&p, 0, p.rows, logits, p.c->vocab, PL_OUT_F32);
+    for (uint32_t row = 0; row < p.rows; row += p.a->loss_rows) {
+        uint32_t rows = pl_min32(p.a->loss_rows, p.rows - row);
+        head(&p, row, rows, p.a->logits, p.a->ld_v, PL_OUT_F32);
+        for (uint32_t i = 0; i < rows; i++)
+            pl_engine_put(p.e, logits + (size_t)(row + i) * p.c->vocab, (float *)p.a->logits + i * p.a->ld_v,
+                          p.c->vocab * sizeof(float));
+    }
 }
 
 /* ---- backward ---- */
@@ -330,7 +339,7 @@ static void layer_backward(const struct pass *p, uint32_t layer)
     attention_dx(p, layer);
 }
 
-/* Losses, the head's gradient and that of its input, LOGIT_ROWS at a time. */
+/* Losses, the head's gradient and that of its input, logit_rows at a time. */
 static void head_train(const struct pass *p, const struct pl_batch *b, const struct pl_pass *how)
 {
     struct pl_acts *a = p->a;
@@ -371,8 +380,10 @@ static void head_train(const struct pass *p, const struct pl_batch *b, const str
 /* All that comes after this tensor in the block is final, and so is the tensor. */
 static void graded(const struct pass *p, const struct pl_pass *how, enum pl_tensor_role role, uint32_t layer)
 {
-    if (how->graded != NULL)
-        how->graded(how->user, p->m->tensors.at[pl_tensors_find(&p->m->tensors, role, layer)].offset);
+    if (how->graded == NULL)
+        return;
+    pl_engine_finish(p->e);
+    how->graded(how->user, p->m->tensors.at[pl_tensors_find(&p->m->tensors, role, layer)].offset);
 }
 
 double pl_model_train(struct pl_model *m, const struct pl_batch *b, const struct pl_pass *how)
@@ -383,7 +394,7 @@ double pl_model_train(struct pl_model *m, const struct pl_batch *b, const struct
     p.accumulate = how->accumulate;
     forward(&p, b->tokens);
     head_train(&p, b, how);
-    memset(p.a->dx, 0, stream * sizeof(float));
+    pl_engine_zero(p.e, p.a->dx, stream * sizeof(float));
     norm_dx(&p, p.a->out, p.a->out_rstd, PL_TENSOR_NORM, PL_NONE32);
     graded(&p, how, PL_TENSOR_NORM, PL_NONE32);
     for (uint32_t i = p.c->layers; i-- > 0;) {
@@ -392,7 +403,7 @@ double pl_model_train(struct pl_model *m, const struct pl_batch *b, const struct
     }
     float *dtable = grad(&p, PL_TENSOR_EMBED, PL_NONE32);
     if (!p.c->tied && !how->accumulate)
-        memset(dtable, 0, (size_t)p.c->vocab * p.c->width * sizeof(float));
+        pl_engine_zero(p.e, dtable, (size_t)p.c->vocab * p.c->width * sizeof(float));
     p.ops->embed_dw(p.e, dtable, p.a->dx, b->tokens, p.rows, p.c->width);
     graded(&p, how, PL_TENSOR_EMBED, PL_NONE32);
     return sum_losses(&p);

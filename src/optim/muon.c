@@ -163,6 +163,9 @@ const float *pl_muon_orthogonalize(const struct pl_muon_step *s, const struct pl
                                    struct pl_pool *pool, float *scratch)
 {
     const uint32_t r = pl_min32(s->rows, s->cols), c = pl_max32(s->rows, s->cols);
+    const float poly[3] = {coefficient_a, coefficient_b, coefficient_c};
+    if (math->polynomial != NULL && math->polynomial(math->self, scratch, r, c, poly, ITERATIONS))
+        return scratch;
     float *x = scratch, *next = x + (size_t)r * c, *a = next + (size_t)r * c, *square = a + (size_t)r * r;
     for (int i = 0; i < ITERATIONS; i++) {
         math->matmul(math->self, a, x, x, r, r, c, true);

@@ -25,6 +25,9 @@ struct pl_muon_math {
     /* c (m, n) = a (m, k) x b (k, n), or x b^T with b (n, k). c overlaps neither. The same bits every time. */
     void (*matmul)(void *self, float *c, const float *a, const float *b, uint32_t m, uint32_t n, uint32_t k,
                    bool b_transposed);
+    /* x (r, c), r <= c, in place: x <- (poly[0] + poly[1] x x^T + poly[2] (x x^T)^2) x, so many times. NULL or false: it is
+     * made of matmul here. */
+    bool (*polynomial)(void *self, float *x, uint32_t r, uint32_t c, const float *poly, uint32_t times);
     void *self;
 };
 

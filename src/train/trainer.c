@@ -50,8 +50,16 @@ static void repack(void *user, uint32_t group, uint32_t row0, uint32_t rows)
 static void matmul(void *self, float *c, const float *a, const float *b, uint32_t m, uint32_t n, uint32_t k,
                    bool b_transposed)
 {
-    struct pl_engine *e = self;
+    struct pl_trainer *t = self;
+    struct pl_engine *e = t->products.ops != NULL ? &t->products : &t->model->engine;
     e->ops->matmul(e, c, a, b, m, n, k, b_transposed);
+}
+
+static bool polynomial(void *self, float *x, uint32_t r, uint32_t c, const float *poly, uint32_t times)
+{
+    struct pl_trainer *t = self;
+    struct pl_engine *e = &t->model->engine;
+    return e->ops->device->polynomial(e, x, r, c, poly, times);
 }
 
 static struct pl_param_group group_of(const struct pl_trainer *t, const struct pl_tensor *tensor)
@@ -78,7 +86,11 @@ static enum pelago_status new_inner(struct pl_trainer *t, struct pl_error *err)
                                  .group_count = tensors->count,
                                  .floats = tensors->floats,
                                  .pool = t->model->engine.pool,
-                                 .math = {.matmul = matmul, .self = &t->model->engine}};
+                                 .math = {.matmul = matmul, .self = t}};
+    if (t->model->engine.ops->device != NULL && t->options.matrices == PL_INNER_MUON) {
+        PL_TRY(pl_engine_init(&t->products, &t->alloc, NULL, t->options.threads, err));
+        o.math.polynomial = polynomial;
+    }
     if (pl_inner_init(&t->inner, &t->alloc, &o) != PELAGO_OK)
         return pl_fail(err, PELAGO_NOMEM,
                        "the optimizer of %lu parameters needs more memory than the system gives",
@@ -162,6 +174,8 @@ void pl_trainer_free(struct pl_trainer *t)
     pl_alloc_free(&alloc, t->spans, 2 * (size_t)tensors * sizeof *t->spans);
     pl_alloc_free(&alloc, t->names, 2 * (size_t)tensors * sizeof *t->names);
     pl_inner_release(&t->inner);
+    if (t->products.ops != NULL)
+        pl_engine_release(&t->products);
     pl_alloc_free(&alloc, t->groups, tensors * sizeof *t->groups);
     pl_model_free(t->model);
     pl_alloc_free(&alloc, t, sizeof *t);
@@ -206,6 +220,9 @@ static enum pelago_status pass_batches(struct pl_trainer *t, const struct pl_seq
         pass.accumulate = i > 0;
         pass.graded = i + 1 == o->accumulate ? t->hooks.graded : NULL;
         *loss += pl_model_train(t->model, &batch, &pass);
+        if (t->model->engine.trouble[0] != '\0')
+            return pl_fail(err, PELAGO_IO, "step %lu failed: %s", t->progress.step + 1,
+                           t->model->engine.trouble);
         if (t->model->engine.out_of_memory)
             return pl_fail(err, PELAGO_NOMEM, "memory ran out in step %lu: try a smaller batch",
                            t->progress.step + 1);

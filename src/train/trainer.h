@@ -70,7 +70,8 @@ struct pl_trainer {
     struct pl_named_span *spans;   /* of the optimizer, for checkpoints */
     char (*names)[PL_ST_NAME_MAX];
     uint32_t span_count;
-    bool late; /* its rate still rises; pl_trainer_join */
+    struct pl_engine products; /* Muon's, on the processor, where the model has a device */
+    bool late;                 /* its rate still rises; pl_trainer_join */
 };
 
 enum { PL_LATE_STEPS = 20 };

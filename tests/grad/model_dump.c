@@ -13,6 +13,7 @@
  * from 1, so that attention and norms matter.
  */
 #include "base/normal.h"
+#include "host/devices.h"
 #include "train/trainer.h"
 
 #include <stdio.h>
@@ -237,6 +238,7 @@ static enum pelago_status run(const char *mode, int argc, char **argv)
 int main(int argc, char **argv)
 {
     bool usable;
+    pl_devices_offer();
     if (argc == 2 && strcmp(argv[1], "backends") == 0) {
         for (uint32_t i = 0; pl_engine_backend_name(i, &usable) != NULL; i++)
             if (usable)

@@ -19,7 +19,7 @@ from need_torch import torch
 
 F = torch.nn.functional
 THETA, EPS = 10000.0, 1e-5
-BF16 = ("bf16", "amx")
+BF16 = ("bf16", "amx", "cuda")
 GRAD_BOUND = {False: 1e-4, True: 2e-2}
 LOSS_BOUND = {False: 1e-5, True: 5e-3}
 CURVE_BOUND = {False: 1e-4, True: 1e-2}

@@ -250,10 +250,12 @@ static void decode_call(struct op_rig *r, struct pl_engine *e)
     e->ops->decode(e, &a);
 }
 
-const struct op_case op_rotary = {"rotary", OP_SHAPES(shapes), ROTARY_VARIANTS, rotary_setup, rotary_call};
-const struct op_case op_rotary_dx = {"rotary_dx", OP_SHAPES(shapes), ROTARY_DX_VARIANTS, rotary_dx_setup,
-                                     rotary_dx_call};
-const struct op_case op_attention = {"attention", OP_SHAPES(shapes), 2, attention_setup, attention_call};
-const struct op_case op_attention_dx = {"attention_dx", OP_SHAPES(shapes), 2, attention_dx_setup,
-                                        attention_dx_call};
-const struct op_case op_decode = {"decode", OP_SHAPES(decode_shapes), 2, decode_setup, decode_call};
+const struct op_case op_rotary = {"rotary",     OP_SHAPES(shapes), ROTARY_VARIANTS,
+                                  rotary_setup, rotary_call,       false};
+const struct op_case op_rotary_dx = {"rotary_dx",     OP_SHAPES(shapes), ROTARY_DX_VARIANTS,
+                                     rotary_dx_setup, rotary_dx_call,    false};
+const struct op_case op_attention = {"attention",     OP_SHAPES(shapes), 2,
+                                     attention_setup, attention_call,    false};
+const struct op_case op_attention_dx = {"attention_dx",     OP_SHAPES(shapes), 2,
+                                        attention_dx_setup, attention_dx_call, false};
+const struct op_case op_decode = {"decode", OP_SHAPES(decode_shapes), 2, decode_setup, decode_call, true};

@@ -169,22 +169,47 @@ static void put(void *at, size_t i, enum op_type type, size_t bytes, float value
         ((float *)at)[i] = value;
 }
 
+/* Memory that both the host and the back end's operations can reach. */
+static struct pl_block reachable(struct pl_engine *e, size_t bytes)
+{
+    struct pl_block b = {0};
+    if (e->ops->device != NULL)
+        pl_assert(pl_engine_memory_new(e, &b, bytes, PL_MEMORY_SHARED));
+    else
+        b.at = get(bytes); /* no more than that, so that a sanitizer sees who reads on */
+    return b;
+}
+
+static void leave(struct pl_engine *e, struct pl_block *b)
+{
+    if (e->ops->device != NULL)
+        pl_engine_memory_free(e, b, PL_MEMORY_SHARED);
+    else
+        free(b->at);
+    *b = (struct pl_block){0};
+}
+
 /* In pieces of one or more times PL_PACK_ROWS rows, last to first: nobody promised an order. */
 static void pack(const struct op_rig *r, const struct op_buf *b, struct pl_engine *e)
 {
     const uint32_t step = PL_PACK_ROWS * (1 + r->serial % 3);
+    struct pl_block values = reachable(e, (size_t)b->rows * b->cols * sizeof(float));
+    memcpy(values.at, b->values, (size_t)b->rows * b->cols * sizeof(float));
     for (uint32_t row = (b->rows - 1) / step * step;; row -= step) {
         const uint32_t rows = b->rows - row < step ? b->rows - row : step;
-        e->ops->weight_pack(e, b->at, b->values, b->rows, b->cols, row, rows);
+        e->ops->weight_pack(e, b->at, values.at, b->rows, b->cols, row, rows);
         if (row == 0)
-            return;
+            break;
     }
+    pl_engine_finish(e);
+    leave(e, &values);
 }
 
 static void make(const struct op_rig *r, struct op_buf *b, struct pl_engine *e)
 {
     b->block_bytes = GUARD_BYTES + content_bytes(b, e) + tail_bytes(b, e);
-    b->block = get(b->block_bytes);
+    b->memory = reachable(e, b->block_bytes);
+    b->block = b->memory.at;
     b->before = get(b->block_bytes);
     b->at = b->block + GUARD_BYTES;
     for (size_t i = 0; i + 2 <= b->block_bytes; i += 2)
@@ -243,11 +268,11 @@ void op_memory_read(const struct op_buf *b, const struct pl_engine *e, float *va
     }
 }
 
-void op_memory_free(struct op_rig *r)
+void op_memory_free(struct op_rig *r, struct pl_engine *e)
 {
     for (uint32_t i = 0; i < r->count; i++) {
         struct op_buf *b = &r->bufs[i];
-        free(b->block);
+        leave(e, &b->memory);
         free(b->before);
         b->block = b->before = NULL;
         b->at = NULL;

@@ -9,7 +9,7 @@ void op_memory_make(struct op_rig *r, struct pl_engine *e, bool sharing);
 /* Where the run wrote what it must not have written, as words; NULL when nowhere. */
 const char *op_memory_spoilt(const struct op_buf *b, const struct pl_engine *e);
 void op_memory_read(const struct op_buf *b, const struct pl_engine *e, float *values);
-void op_memory_free(struct op_rig *r);
+void op_memory_free(struct op_rig *r, struct pl_engine *e);
 /* What setup has made. */
 void op_buffers_free(struct op_rig *r);
 

@@ -138,9 +138,11 @@ static void gemv_call(struct op_rig *r, struct pl_engine *e)
     e->ops->gemv(e, op_at(r, "y"), op_at(r, "x"), op_at(r, "w"), r->shape[0], r->shape[1], r->shape[2]);
 }
 
-const struct op_case op_linear = {"linear", OP_SHAPES(shapes), LINEAR_VARIANTS, linear_setup, linear_call};
-const struct op_case op_linear_dx = {"linear_dx", OP_SHAPES(shapes), LINEAR_VARIANTS, linear_dx_setup,
-                                     linear_dx_call};
-const struct op_case op_linear_dw = {"linear_dw", OP_SHAPES(shapes), 2, linear_dw_setup, linear_dw_call};
-const struct op_case op_matmul = {"matmul", OP_SHAPES(shapes), 2, matmul_setup, matmul_call};
-const struct op_case op_gemv = {"gemv", OP_SHAPES(gemv_shapes), 1, gemv_setup, gemv_call};
+const struct op_case op_linear = {"linear",     OP_SHAPES(shapes), LINEAR_VARIANTS,
+                                  linear_setup, linear_call,       false};
+const struct op_case op_linear_dx = {"linear_dx",     OP_SHAPES(shapes), LINEAR_VARIANTS,
+                                     linear_dx_setup, linear_dx_call,    false};
+const struct op_case op_linear_dw = {"linear_dw",     OP_SHAPES(shapes), 2,
+                                     linear_dw_setup, linear_dw_call,    false};
+const struct op_case op_matmul = {"matmul", OP_SHAPES(shapes), 2, matmul_setup, matmul_call, false};
+const struct op_case op_gemv = {"gemv", OP_SHAPES(gemv_shapes), 1, gemv_setup, gemv_call, true};

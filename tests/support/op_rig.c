@@ -3,6 +3,7 @@
 
 #include "base/bf16.h"
 #include "base/check.h"
+#include "host/devices.h"
 #include "model/cpu/ref.h"
 #include "op_memory.h"
 #include "seed.h"
@@ -100,13 +101,14 @@ static void run_oracle(struct op_rig *r)
         if (b->tolerance <= 0 && b->type == OP_ACT)
             op_round_values(r, b->expected, (size_t)b->rows * b->cols);
     }
-    op_memory_free(r);
+    op_memory_free(r, &oracle);
 }
 
 static void run_backend(struct op_rig *r, const struct op_backend *backend, struct pl_engine *e, int which)
 {
     op_memory_make(r, e, true);
     r->c->call(r, e);
+    pl_engine_finish(e);
     for (uint32_t i = 0; i < r->count; i++) {
         struct op_buf *b = &r->bufs[i];
         const char *where = op_memory_spoilt(b, e);
@@ -115,12 +117,14 @@ static void run_backend(struct op_rig *r, const struct op_backend *backend, stru
         if (is_output(b))
             op_memory_read(b, e, b->got[which]);
     }
-    op_memory_free(r);
+    op_memory_free(r, e);
 }
 
 static void check_backend(struct op_rig *r, struct op_backend *backend, double *worst)
 {
     const bool is_ref = backend->many.ops == &pl_ops_ref;
+    if (r->c->no_device && backend->many.ops->device != NULL)
+        return;
     if (is_ref && !r->shares)
         return; /* it would only be compared with itself */
     run_backend(r, backend, &backend->many, 0);
@@ -182,6 +186,7 @@ void op_backends_open(struct op_backends *b)
     const struct pl_alloc alloc = pl_alloc_system();
     bool usable = false;
     *b = (struct op_backends){0};
+    pl_devices_offer();
     for (uint32_t i = 0; pl_engine_backend_name(i, &usable) != NULL; i++) {
         struct op_backend *at = &b->at[b->count];
         at->name = pl_engine_backend_name(i, &usable);

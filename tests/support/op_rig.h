@@ -37,11 +37,12 @@ struct op_buf {
     size_t ld;
     double tolerance; /* relative; 0: exact */
     double floor; /* the size of a typical element is taken to be at least this: terms of size 1 may cancel */
-    float *values;                 /* (rows, cols) what goes in */
-    float *expected;               /* (rows, cols) what ref says */
-    float *got[2];                 /* (rows, cols) from the back end: several threads, one thread */
-    struct op_buf *home;           /* where it lies: itself, or the buffer it shares memory with */
-    bool written;                  /* by this run: it, or one that shares its memory, is an output */
+    float *values;       /* (rows, cols) what goes in */
+    float *expected;     /* (rows, cols) what ref says */
+    float *got[2];       /* (rows, cols) from the back end: several threads, one thread */
+    struct op_buf *home; /* where it lies: itself, or the buffer it shares memory with */
+    bool written;        /* by this run: it, or one that shares its memory, is an output */
+    struct pl_block memory;
     unsigned char *block, *before; /* the memory of this run and a copy of how it began */
     size_t block_bytes;
     void *at;
@@ -66,6 +67,7 @@ struct op_case {
     uint32_t shape_count, variants;
     void (*setup)(struct op_rig *r);
     void (*call)(struct op_rig *r, struct pl_engine *e);
+    bool no_device; /* back ends with a device leave it to the processor */
 };
 
 /* For setup. Values are near a normal distribution with this deviation. Tolerances: of back ends with float

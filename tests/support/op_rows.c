@@ -212,12 +212,13 @@ static void to_f32_call(struct op_rig *r, struct pl_engine *e)
     e->ops->to_f32(e, op_at(r, "out"), op_at(r, "in"), op_ld_of(r, "in"), r->shape[0], r->shape[1]);
 }
 
-const struct op_case op_norm = {"norm", OP_SHAPES(shapes), 2, norm_setup, norm_call};
-const struct op_case op_norm_dx = {"norm_dx", OP_SHAPES(shapes), 4, norm_dx_setup, norm_dx_call};
-const struct op_case op_swiglu = {"swiglu", OP_SHAPES(shapes), 2, swiglu_setup, swiglu_call};
-const struct op_case op_swiglu_dx = {"swiglu_dx", OP_SHAPES(shapes), 4, swiglu_dx_setup, swiglu_dx_call};
-const struct op_case op_xent = {"xent", OP_SHAPES(shapes), LOSSES, xent_setup, xent_call};
-const struct op_case op_embed = {"embed", OP_SHAPES(shapes), 2, embed_setup, embed_call};
-const struct op_case op_embed_dw = {"embed_dw", OP_SHAPES(shapes), 2, embed_dw_setup, embed_dw_call};
-const struct op_case op_to_act = {"to_act", OP_SHAPES(shapes), 1, to_act_setup, to_act_call};
-const struct op_case op_to_f32 = {"to_f32", OP_SHAPES(shapes), 1, to_f32_setup, to_f32_call};
+const struct op_case op_norm = {"norm", OP_SHAPES(shapes), 2, norm_setup, norm_call, false};
+const struct op_case op_norm_dx = {"norm_dx", OP_SHAPES(shapes), 4, norm_dx_setup, norm_dx_call, false};
+const struct op_case op_swiglu = {"swiglu", OP_SHAPES(shapes), 2, swiglu_setup, swiglu_call, false};
+const struct op_case op_swiglu_dx = {"swiglu_dx",     OP_SHAPES(shapes), 4,
+                                     swiglu_dx_setup, swiglu_dx_call,    false};
+const struct op_case op_xent = {"xent", OP_SHAPES(shapes), LOSSES, xent_setup, xent_call, false};
+const struct op_case op_embed = {"embed", OP_SHAPES(shapes), 2, embed_setup, embed_call, false};
+const struct op_case op_embed_dw = {"embed_dw", OP_SHAPES(shapes), 2, embed_dw_setup, embed_dw_call, false};
+const struct op_case op_to_act = {"to_act", OP_SHAPES(shapes), 1, to_act_setup, to_act_call, false};
+const struct op_case op_to_f32 = {"to_f32", OP_SHAPES(shapes), 1, to_f32_setup, to_f32_call, false};

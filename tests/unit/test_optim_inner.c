@@ -114,7 +114,7 @@ static void muon_alone(struct rig *k, const struct pl_param_group *g, float grad
 {
     struct pl_muon_step s = pl_muon_step(g->rows, g->cols, usual.momentum, rate * g->lr_scale,
                                          g->decay ? usual.weight_decay : 0, grad_scale);
-    struct pl_muon_math math = {plain_matmul, NULL};
+    struct pl_muon_math math = {.matmul = plain_matmul};
     float *scratch = calloc(pl_muon_scratch_floats(g->rows, g->cols), sizeof *scratch);
     assert_non_null(scratch);
     double sum = pl_muon_momentum(&s, m, k->g + g->offset, (size_t)g->rows * g->cols);

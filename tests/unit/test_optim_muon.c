@@ -36,7 +36,7 @@ static void plain_matmul(void *self, float *c, const float *a, const float *b, u
         }
 }
 
-static const struct pl_muon_math math = {plain_matmul, NULL};
+static const struct pl_muon_math math = {.matmul = plain_matmul};
 
 struct rig {
     struct pl_pool *pool;

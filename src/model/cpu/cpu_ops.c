@@ -252,13 +252,13 @@ static size_t cpu_weight_bytes(const struct pl_engine *e, uint32_t n, uint32_t k
 
 #define CPU_OPS(bytes)                                                                                       \
     {                                                                                                        \
-        .act_bytes = (bytes), .weight_bytes = cpu_weight_bytes, .weight_pack = pl_gemm_weight_pack,          \
-        .linear = pl_gemm_linear, .linear_dx = pl_gemm_linear_dx, .linear_dw = pl_gemm_linear_dw,            \
-        .norm = cpu_norm, .norm_dx = cpu_norm_dx, .rotary = cpu_rotary, .rotary_dx = cpu_rotary_dx,          \
-        .attention = pl_cpu_attention, .attention_dx = pl_cpu_attention_dx, .swiglu = cpu_swiglu,            \
-        .swiglu_dx = cpu_swiglu_dx, .xent = cpu_xent, .embed = cpu_embed, .embed_dw = cpu_embed_dw,          \
-        .to_act = cpu_to_act, .to_f32 = cpu_to_f32, .matmul = pl_gemm_matmul, .gemv = cpu_gemv,              \
-        .decode = cpu_decode,                                                                                \
+        .act_bytes = (bytes), .logit_rows = PL_LOGIT_ROWS, .weight_bytes = cpu_weight_bytes,                 \
+        .weight_pack = pl_gemm_weight_pack, .linear = pl_gemm_linear, .linear_dx = pl_gemm_linear_dx,        \
+        .linear_dw = pl_gemm_linear_dw, .norm = cpu_norm, .norm_dx = cpu_norm_dx, .rotary = cpu_rotary,      \
+        .rotary_dx = cpu_rotary_dx, .attention = pl_cpu_attention, .attention_dx = pl_cpu_attention_dx,      \
+        .swiglu = cpu_swiglu, .swiglu_dx = cpu_swiglu_dx, .xent = cpu_xent, .embed = cpu_embed,              \
+        .embed_dw = cpu_embed_dw, .to_act = cpu_to_act, .to_f32 = cpu_to_f32, .matmul = pl_gemm_matmul,      \
+        .gemv = cpu_gemv, .decode = cpu_decode,                                                              \
     }
 
 static const struct pl_ops floats = CPU_OPS(4);

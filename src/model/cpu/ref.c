@@ -546,6 +546,7 @@ static void ref_to_f32(struct pl_engine *e, float *out, const void *in, size_t i
 
 const struct pl_ops pl_ops_ref = {
     .act_bytes = sizeof(float),
+    .logit_rows = PL_LOGIT_ROWS,
     .weight_bytes = ref_weight_bytes,
     .weight_pack = ref_weight_pack,
     .linear = ref_linear,
