@@ -86,6 +86,11 @@ def fewer(run):
     return 0 if alone or moved == 0 else ring_bytes(run) / moved
 
 
+def backends(row):
+    """What trained the row: lines of before there was more than one kind of machine do not say it."""
+    return ", ".join(sorted({r["outcome"].get("backend", "amx or avx512") for r in row.values()}))
+
+
 def cohort(run):
     merges = {int(n): c for n, c in run["outcome"]["cohorts"].items()}
     total = sum(merges.values())
@@ -161,7 +166,8 @@ def line_of(experiment, name, rows):
         few = marks(experiment, row, row)
         cells += ["", "", "", "no verdict: " + ", ".join(few) if few else ""]
     ratio = fewer(newest)
-    cells += [f"{ratio:,.0f}x" if ratio else "", f"{cohort(newest):.1f}" if cohort(newest) else ""]
+    cells += [f"{ratio:,.0f}x" if ratio else "", f"{cohort(newest):.1f}" if cohort(newest) else "",
+              backends(row)]
     return "| " + " | ".join(cells) + " |"
 
 
@@ -193,7 +199,7 @@ def section(runs, experiment, short):
              f"`experiments/{experiment}.yaml`; {model} ({newest['outcome']['params']:,} parameters), text: {data}, "
              f"judged by {newest['outcome']['eval_tokens']:,} tokens.", "",
              "| row | loss | seeds | tokens a parameter | against | difference % | bar % | verdict | bytes fewer "
-             "than ring | contributions a merge |", "|---|---|---|---|---|---|---|---|---|---|"]
+             "than ring | contributions a merge | back end |", "|---|---|---|---|---|---|---|---|---|---|---|"]
     lines += [line_of(experiment, name, rows) for name in rows]
     extra = extra_of(experiment, rows)
     return lines + ([""] + extra if extra else []) + [""]

@@ -59,7 +59,8 @@ struct pl_lab_point {
 
 struct pl_lab_result {
     enum pl_sim_exit exit;
-    char what[256]; /* when exit is not OK */
+    char what[256];      /* when exit is not OK */
+    const char *backend; /* that trained; static */
     uint64_t params;
     uint64_t tokens;        /* seen by the trainers */
     uint64_t merged_tokens; /* a fragment's count by its size */

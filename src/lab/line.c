@@ -144,14 +144,14 @@ static json_t *points_of(const struct pl_lab_result *r)
 
 static json_t *outcome_of(const struct pl_lab_result *r)
 {
-    return json_pack("{sI sI sI sI sI sI sI sI sI so sf sf sf sf so so so}", "params", (json_int_t)r->params,
-                     "tokens", (json_int_t)r->tokens, "merged_tokens", (json_int_t)r->merged_tokens, "steps",
-                     (json_int_t)r->steps, "eval_tokens", (json_int_t)r->eval_tokens, "outer_steps",
-                     (json_int_t)r->outer_steps, "bytes_up", (json_int_t)r->bytes_up, "bytes_down",
-                     (json_int_t)r->bytes_down, "rejoins", (json_int_t)r->rejoins, "cohorts", cohorts_of(r),
-                     "virtual_s", r->virtual_s, "wall_s", r->wall_s, "trainer_s", r->trainer_s, "eval_s",
-                     r->eval_s, "points", points_of(r), "trace_hash", pl_json_bits_value(r->trace_hash),
-                     "value_digest", pl_json_bits_value(r->value_digest));
+    return json_pack(
+        "{sI sI sI sI sI sI sI sI sI so sf sf sf sf so so so ss}", "params", (json_int_t)r->params, "tokens",
+        (json_int_t)r->tokens, "merged_tokens", (json_int_t)r->merged_tokens, "steps", (json_int_t)r->steps,
+        "eval_tokens", (json_int_t)r->eval_tokens, "outer_steps", (json_int_t)r->outer_steps, "bytes_up",
+        (json_int_t)r->bytes_up, "bytes_down", (json_int_t)r->bytes_down, "rejoins", (json_int_t)r->rejoins,
+        "cohorts", cohorts_of(r), "virtual_s", r->virtual_s, "wall_s", r->wall_s, "trainer_s", r->trainer_s,
+        "eval_s", r->eval_s, "points", points_of(r), "trace_hash", pl_json_bits_value(r->trace_hash),
+        "value_digest", pl_json_bits_value(r->value_digest), "backend", r->backend);
 }
 
 /* What a run is called, and compared with. */

@@ -360,6 +360,7 @@ static enum pelago_status build(struct pl_lab_world *w, uint64_t seed, struct pl
     PL_TRY(pl_layout_init(&w->layout, &w->lab->alloc, &w->settings, err));
     PL_TRY(pl_layout_manifest(&w->layout, &w->settings, &w->manifest, err));
     PL_TRY(make_judge(w, err));
+    w->result->backend = w->judge->engine.name;
     PL_TRY(make_arrays(w, err));
     pl_layout_origin(&w->layout, w->settings.trainer.seed, w->origin);
     float *values = pl_alloc_zero(&w->lab->alloc, w->objective.values, sizeof *values);
