@@ -16,8 +16,8 @@ enum {
     UNITS = 8,        /* a learner holds two */
     PIECE = 32 << 10, /* floats of one task */
     FAILURES_MAX = 8, /* steps in a row */
-    STUB_STRIDE =
-        4096, /* a stub changes one value in so many, the same ones the same way: who disagrees is doubted */
+    /* A stub changes one value in so many, the same ones the same way: who disagrees is doubted. */
+    STUB_STRIDE = 4096,
 };
 #define APPLY_NS (300 * PL_US) /* of one step, for new values; a piece more at most */
 

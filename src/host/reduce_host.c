@@ -16,7 +16,6 @@ enum {
     LINE_BYTES = 256,
     HOST_NAME = 200,
     STRANGER_LINES = 20, /* a second */
-    CONNS_OF_ONE = 32,   /* of one identity */
     QUESTIONS_MAX = 20,  /* on one connection, a second */
 };
 #define SILENT_NS                                                                                            \
@@ -210,19 +209,10 @@ static void on_closed(void *user, struct pl_conn *conn, const struct pl_error *w
 static void on_opened(void *user, struct pl_conn *conn, const struct pl_peer *peer);
 static const struct pl_conn_ops guest_ops = {on_opened, on_frame, on_bad, on_drained, on_closed};
 
-/* Members are never turned out to make room for others, so that nobody may be many of them. */
-static bool has_too_many(const struct pl_reduce_host *h, const struct pl_peer *peer)
-{
-    uint32_t count = 0;
-    for (const struct pl_reduce_guest *g = h->guests; g != NULL && peer->role != PL_ROLE_NONE; g = g->next)
-        count += g->peer.role == peer->role && g->peer.identity == peer->identity ? 1 : 0;
-    return count >= CONNS_OF_ONE;
-}
-
 static void on_opened(void *user, struct pl_conn *conn, const struct pl_peer *peer)
 {
     struct pl_reduce_host *h = user;
-    struct pl_reduce_guest *g = has_too_many(h, peer) ? NULL : pl_alloc_zero(&h->alloc, 1, sizeof *g);
+    struct pl_reduce_guest *g = pl_conn_is_too_many(conn) ? NULL : pl_alloc_zero(&h->alloc, 1, sizeof *g);
     if (g == NULL) {
         pl_conn_close(conn, 0);
         return;

@@ -20,7 +20,6 @@
 enum {
     FRONT_BYTES_MIN = 16 << 10,
     FRAME_SLACK = 64,
-    CONNS_OF_ONE = 32,  /* of one identity: a learner has two, and as many again while a line breaks */
     QUESTIONS_MAX = 20, /* on one connection, a second */
 };
 #define SILENCE_NS (5 * PL_SEC)    /* a visitor that says nothing */
@@ -235,24 +234,15 @@ static void door_message(struct pl_visitor *g, const struct pl_msg *msg, uint64_
 
 /* ---- callbacks ---- */
 
-/* Members are never turned out to make room for others, so that nobody may be many of them. */
-static bool has_too_many(const struct pl_syncer_host *h, const struct pl_peer *peer)
-{
-    uint32_t count = 0;
-    for (const struct pl_visitor *g = h->visitors; g != NULL && peer->role != PL_ROLE_NONE; g = g->next)
-        count += g->peer.role == peer->role && g->peer.identity == peer->identity ? 1 : 0;
-    return count >= CONNS_OF_ONE;
-}
-
 static void on_opened(void *user, struct pl_conn *conn, const struct pl_peer *peer)
 {
     struct pl_syncer_host *h = user;
     bool turned_away = h->stopping;
-    if (!turned_away && has_too_many(h, peer)) {
+    if (!turned_away && pl_conn_is_too_many(conn)) {
         turned_away = true;
         h->counters.refused++;
         pl_shost_log_stranger(h, "refused address=%s identity=%lu: it has %u connections already",
-                              peer->address, peer->identity, (unsigned)CONNS_OF_ONE);
+                              peer->address, peer->identity, (unsigned)PL_CONNS_OF_ONE);
     }
     struct pl_visitor *g = turned_away ? NULL : pl_alloc_zero(&h->alloc, 1, sizeof *g);
     if (g == NULL) {

@@ -99,6 +99,10 @@ enum pelago_status pl_listen(struct pl_listener **out, const struct pl_net_optio
                              const struct pl_conn_ops *ops, void *listener_user, struct pl_error *err);
 void pl_listener_close(struct pl_listener *l); /* NULL is fine; connections stay */
 uint32_t pl_listener_port(const struct pl_listener *l);
+/* For opened(): members are never turned out to make room for others, so that nobody may be many of them. A learner has two
+ * connections, and as many again while a line breaks. */
+enum { PL_CONNS_OF_ONE = 32 };
+bool pl_conn_is_too_many(const struct pl_conn *c);
 /* Counters for status: accepted, refused, in handshake. */
 struct pl_listener_view {
     uint64_t accepted, refused;

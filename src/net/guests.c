@@ -98,6 +98,14 @@ uint32_t pl_guests_of(const struct pl_guests *g, uint64_t owner)
     return n;
 }
 
+uint32_t pl_guests_members(const struct pl_guests *g, const struct pl_peer *like)
+{
+    uint32_t n = 0;
+    for (const struct pl_conn *c = g->lists[PL_GUEST_MEMBER].first; c != NULL; c = c->guest.next)
+        n += c->peer.role == like->role && c->peer.identity == like->identity;
+    return n;
+}
+
 static bool gives_way(const struct pl_conn *c, uint64_t now_ns)
 {
     uint64_t age = pl_sub_sat(now_ns, c->born_ns);

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 struct pl_conn;
+struct pl_peer;
 
 enum pl_guest_list { PL_GUEST_SILENT, PL_GUEST_ACTIVE, PL_GUEST_NAMELESS, PL_GUEST_MEMBER, PL_GUEST_LISTS };
 enum { PL_GUEST_HASHES = 1024 };
@@ -37,6 +38,8 @@ void pl_guests_remove(struct pl_guests *g, struct pl_conn *c);
 uint32_t pl_guests_handshaking(const struct pl_guests *g);
 uint32_t pl_guests_all(const struct pl_guests *g);
 uint32_t pl_guests_of(const struct pl_guests *g, uint64_t owner); /* strangers from there */
+uint32_t pl_guests_members(const struct pl_guests *g,
+                           const struct pl_peer *like); /* of its role and identity */
 
 /* Who gives way: of everybody, or of one owner's; NULL: nobody. nameless: those without an identity too. */
 struct pl_conn *pl_guests_oldest(const struct pl_guests *g, uint64_t now_ns, bool nameless);

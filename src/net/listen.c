@@ -367,6 +367,12 @@ void pl_listener_close(struct pl_listener *l)
     uv_close((uv_handle_t *)&l->turn, on_handle_closed);
 }
 
+bool pl_conn_is_too_many(const struct pl_conn *c)
+{
+    return c->listener != NULL && c->peer.role != PL_ROLE_NONE &&
+           pl_guests_members(&c->listener->guests, &c->peer) > PL_CONNS_OF_ONE;
+}
+
 uint32_t pl_listener_port(const struct pl_listener *l)
 {
     return l->port;
