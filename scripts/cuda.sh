@@ -11,7 +11,6 @@ if [ ! -x "$nvcc" ]; then
 fi
 read -ra arch <<<"${ARCH:--gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90,compute_90]}"
 objects=build/cuda library=build/libpelago_cuda.so
-mkdir -p "$objects"
 newest() { # LIBRARY
     local file
     for file in src/model/cuda/*.cu src/model/cuda/*h src/model/ops.h scripts/cuda.sh; do
@@ -22,6 +21,8 @@ if newest "$library"; then
     echo "$library is there already."
     exit 0
 fi
+rm -rf "$objects"
+mkdir -p "$objects"
 compile() { # SOURCE
     "$nvcc" -std=c++20 -O3 "${arch[@]}" -Xcompiler -fPIC,-fvisibility=hidden,-Wall -Isrc -c "$1" \
         -o "$objects/$(basename "$1" .cu).o"

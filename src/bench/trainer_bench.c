@@ -152,8 +152,7 @@ static enum pelago_status measure(struct bench *x, struct pl_trainer_result *r, 
     for (double begin = now_s(); steps < STEPS_MAX && (steps < STEPS_MIN || now_s() - begin < x->b->seconds);
          steps++)
         r->loss_last = one_step(x, &random, steps);
-    if (x->m->engine.out_of_memory)
-        return pl_fail(err, PELAGO_NOMEM, "scratch memory ran out.");
+    PL_TRY(pl_engine_check(&x->m->engine, err));
     summarise(x, steps, r);
     return PELAGO_OK;
 }

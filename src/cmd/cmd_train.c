@@ -198,12 +198,14 @@ static void introduce(struct run *r)
     const struct pl_trainer_options *o = &r->plan.trainer;
     struct pl_engine *engine = &r->trainer->model->engine;
     struct pl_train_view *v = &r->view;
+    char peak[40] = "";
     v->peak_flops = r->args.quiet ? 0 : pl_peak_flops(engine);
-    pl_train_view_say(
-        v, "model %s: %s parameters, %u layers x %u, vocabulary %u%s; %s, %u thread%s, peak %.2f TFLOP/s",
-        r->plan.model, pl_view_count((double)r->trainer->model->tensors.params).at, c->layers, c->width,
-        c->vocab, c->tied ? "" : ", untied", engine->name, pl_pool_threads(engine->pool),
-        pl_pool_threads(engine->pool) == 1 ? "" : "s", v->peak_flops * 1e-12);
+    if (v->peak_flops > 0)
+        (void)snprintf(peak, sizeof peak, ", peak %.2f TFLOP/s", v->peak_flops * 1e-12);
+    pl_train_view_say(v, "model %s: %s parameters, %u layers x %u, vocabulary %u%s; %s, %u thread%s%s",
+                      r->plan.model, pl_view_count((double)r->trainer->model->tensors.params).at, c->layers,
+                      c->width, c->vocab, c->tied ? "" : ", untied", engine->name,
+                      pl_pool_threads(engine->pool), pl_pool_threads(engine->pool) == 1 ? "" : "s", peak);
     uint64_t train = r->data->train.tokens, valid = r->data->valid.tokens;
     pl_train_view_say(v, "data %s: %s tokens to train on%s, %s to validate", pl_text_clip(r->plan.data).at,
                       train == PL_NONE64 ? "any number of" : pl_view_count((double)train).at,

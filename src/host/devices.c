@@ -16,11 +16,7 @@ static void set_state(struct pl_engine *e, void *to)
     e->device = to;
 }
 
-static const struct pl_cuda_host host = {.ops_bytes = sizeof(struct pl_ops),
-                                         .device_bytes = sizeof(struct pl_device),
-                                         .state = state,
-                                         .set_state = set_state,
-                                         .fail = pl_engine_fail};
+static struct pl_cuda_host host = {.state = state, .set_state = set_state, .fail = pl_engine_fail};
 
 /* Once found, found for good: the library stays loaded. */
 static const struct pl_ops *load_cuda(struct pl_error *err)
@@ -34,6 +30,7 @@ static const struct pl_ops *load_cuda(struct pl_error *err)
     if (symbol == NULL)
         return NULL;
     memcpy(&open, &symbol, sizeof open);
+    host.shape = pl_cuda_shape();
     found = open(&host, why, sizeof why);
     if (found == NULL)
         (void)pl_fail(err, PELAGO_UNSUPPORTED, "%s", why);

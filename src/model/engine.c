@@ -175,6 +175,19 @@ void pl_engine_finish(struct pl_engine *e)
         e->ops->device->finish(e);
 }
 
+void pl_engine_home(struct pl_engine *e, float *grads, uint64_t count)
+{
+    if (e->ops->device != NULL && count > 0)
+        e->ops->device->home(e, grads, count * sizeof(float));
+}
+
+enum pelago_status pl_engine_check(const struct pl_engine *e, struct pl_error *err)
+{
+    if (e->trouble[0] != '\0')
+        return pl_fail(err, PELAGO_IO, "%s", e->trouble);
+    return e->out_of_memory ? pl_fail(err, PELAGO_NOMEM, "memory ran out: try a smaller batch") : PELAGO_OK;
+}
+
 void pl_engine_fail(struct pl_engine *e, const char *sentence)
 {
     if (e->trouble[0] == '\0')

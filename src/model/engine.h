@@ -47,12 +47,12 @@ void pl_engine_zero(struct pl_engine *e, void *at, size_t bytes);
 void pl_engine_put(struct pl_engine *e, void *at, const void *from, size_t bytes);
 void pl_engine_begin(struct pl_engine *e); /* before the first operation of a pass */
 void pl_engine_finish(struct pl_engine *e);
+/* These gradients are final: they are here after finish. */
+void pl_engine_home(struct pl_engine *e, float *grads, uint64_t count);
 /* For a device: the first sentence is kept. */
 void pl_engine_fail(struct pl_engine *e, const char *sentence);
-static inline bool pl_engine_failed(const struct pl_engine *e)
-{
-    return e->out_of_memory || e->trouble[0] != '\0';
-}
+/* NOMEM or IO, with a sentence, when something went wrong since it was made. */
+enum pelago_status pl_engine_check(const struct pl_engine *e, struct pl_error *err);
 
 /* For operations: at least so much scratch, or false and out_of_memory. Sizes only ever grow, to the largest shape. */
 bool pl_engine_reserve(struct pl_engine *e, size_t thread_bytes, size_t shared_bytes);

@@ -127,17 +127,23 @@ static void (*const lay[PL_MODEL_PARTS])(struct pl_model *m, struct taker *t) = 
     [PL_MODEL_WORK] = lay_work,     [PL_MODEL_LOSSES] = lay_losses,
 };
 
+static uint64_t part_bytes(struct pl_model *m, int part)
+{
+    struct taker count = {0};
+    lay[part](m, &count);
+    return count.used;
+}
+
 static enum pelago_status get_memory(struct pl_model *m, struct pl_error *err)
 {
     uint64_t all = 0;
+    for (int i = 0; i < PL_MODEL_PARTS; i++)
+        all += part_bytes(m, i);
     for (int i = 0; i < PL_MODEL_PARTS; i++) {
-        struct taker count = {0};
-        lay[i](m, &count);
-        all += count.used;
-        if (count.used > 0 && !pl_engine_memory_new(&m->engine, &m->memory[i], count.used, kinds[i]))
-            return pl_fail(err, PELAGO_NOMEM,
-                           "the model needs %lu MB of memory and more, which the system does not give.",
-                           all >> 20);
+        uint64_t bytes = part_bytes(m, i);
+        if (bytes > 0 && !pl_engine_memory_new(&m->engine, &m->memory[i], bytes, kinds[i]))
+            return pl_fail(err, PELAGO_NOMEM, "the model needs %lu MB of memory, which the %s does not give.",
+                           all >> 20, m->engine.ops->device != NULL ? "GPU" : "system");
         lay[i](m, &(struct taker){.at = m->memory[i].at});
     }
     return PELAGO_OK;
@@ -155,7 +161,7 @@ static enum pelago_status fill_rotation(struct pl_model *m, struct pl_error *err
     pl_engine_put(&m->engine, m->acts->sin, turns + floats, bytes);
     pl_engine_finish(&m->engine);
     pl_alloc_free(&m->alloc, turns, 2 * bytes);
-    return PELAGO_OK;
+    return pl_engine_check(&m->engine, err);
 }
 
 static void set_strides(struct pl_model *m)

@@ -81,7 +81,7 @@ struct pl_pass {
 };
 
 /* Forward and backward. Returns the sum of the losses of the counted tokens (natural log, without z); NaN also when
- * scratch memory ran out or a device failed (pl_engine_failed). */
+ * scratch memory ran out or a device failed (pl_engine_check). */
 double pl_model_train(struct pl_model *m, const struct pl_batch *b, const struct pl_pass *pass);
 /* Forward only. losses (batch*seq) may be NULL. The sum is returned. */
 double pl_model_loss(struct pl_model *m, const struct pl_batch *b, float *losses);

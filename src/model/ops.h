@@ -179,7 +179,7 @@ enum pl_memory {
     PL_MEMORY_OWN = 1, /* operations alone */
     PL_MEMORY_SHARED,  /* the host, too; far away for operations: losses */
     PL_MEMORY_PARAMS,  /* the host, too: operations read a copy, which begin takes */
-    PL_MEMORY_GRADS,   /* the host, too: operations write a copy, which finish brings home */
+    PL_MEMORY_GRADS,   /* the host, too: operations write a copy, of which home brings parts back */
 };
 
 /* Of an engine whose operations run on a device. Failures are told to the engine (pl_engine_fail) and stay. */
@@ -189,12 +189,14 @@ struct pl_device {
     void *(*memory)(struct pl_engine *e, size_t bytes, enum pl_memory kind); /* zeroed, or NULL */
     void (*memory_free)(struct pl_engine *e, void *at, enum pl_memory kind);
     void (*zero)(struct pl_engine *e, void *at, size_t bytes);
-    void (*put)(struct pl_engine *e, void *at, const void *from,
-                size_t bytes);           /* from the host between the host and any memory */
-    void (*begin)(struct pl_engine *e);  /* parameters may have changed; weight_pack has said so */
+    void (*put)(
+        struct pl_engine *e, void *at, const void *from,
+        size_t bytes); /* between the host and any memory, or from one to another; done when it returns */
+    void (*begin)(struct pl_engine *e); /* parameters may have changed; weight_pack has said so */
+    void (*home)(struct pl_engine *e, void *grads, size_t bytes); /* this part, until the next finish */
     void (*finish)(struct pl_engine *e); /* all operations are done and their results are here */
     /* x (r, c), r <= c, floats of the host, in place: x <- (poly[0] + poly[1] x x^T + poly[2] (x x^T)^2) x so many times.
-     * False: it is so small that the processor is faster. */
+     * False: x is as it was, because it is so small that the processor is faster, or because something failed. */
     bool (*polynomial)(struct pl_engine *e, float *x, uint32_t r, uint32_t c, const float *poly,
                        uint32_t times);
 };

@@ -20,6 +20,7 @@ struct pass {
     struct pl_acts *a;
     uint32_t batch, seq, rows; /* B, T, M */
     bool accumulate;
+    uint64_t home; /* gradients from here on are with the host */
 };
 
 static struct pass pass_of(struct pl_model *m, const struct pl_batch *b)
@@ -32,7 +33,8 @@ static struct pass pass_of(struct pl_model *m, const struct pl_batch *b)
                          .a = m->acts,
                          .batch = b->batch,
                          .seq = b->seq,
-                         .rows = b->batch * b->seq};
+                         .rows = b->batch * b->seq,
+                         .home = m->tensors.floats};
 }
 
 static float *param(const struct pass *p, enum pl_tensor_role role, uint32_t layer)
@@ -170,7 +172,7 @@ static double sum_losses(const struct pass *p)
 {
     double sum = 0;
     pl_engine_finish(p->e);
-    if (pl_engine_failed(p->e))
+    if (pl_engine_check(p->e, NULL) != PELAGO_OK)
         return (double)NAN;
     for (uint32_t i = 0; i < p->rows; i++)
         sum += (double)p->a->losses[i];
@@ -209,6 +211,7 @@ void pl_model_logits(struct pl_model *m, const struct pl_batch *b, float *logits
             pl_engine_put(p.e, logits + (size_t)(row + i) * p.c->vocab, (float *)p.a->logits + i * p.a->ld_v,
                           p.c->vocab * sizeof(float));
     }
+    pl_engine_finish(p.e);
 }
 
 /* ---- backward ---- */
@@ -377,13 +380,22 @@ static void head_train(const struct pass *p, const struct pl_batch *b, const str
     }
 }
 
-/* All that comes after this tensor in the block is final, and so is the tensor. */
-static void graded(const struct pass *p, const struct pl_pass *how, enum pl_tensor_role role, uint32_t layer)
+/* Whoever is told of gradients may change them at once (all-reduce), so that each comes home once. */
+static void bring_home(struct pass *p, uint64_t from)
 {
+    pl_engine_home(p->e, p->m->grads + from, p->home - from);
+    p->home = from;
+}
+
+/* All that comes after this tensor in the block is final, and so is the tensor. */
+static void graded(struct pass *p, const struct pl_pass *how, enum pl_tensor_role role, uint32_t layer)
+{
+    uint64_t from = p->m->tensors.at[pl_tensors_find(&p->m->tensors, role, layer)].offset;
     if (how->graded == NULL)
         return;
+    bring_home(p, from);
     pl_engine_finish(p->e);
-    how->graded(how->user, p->m->tensors.at[pl_tensors_find(&p->m->tensors, role, layer)].offset);
+    how->graded(how->user, from);
 }
 
 double pl_model_train(struct pl_model *m, const struct pl_batch *b, const struct pl_pass *how)
@@ -406,5 +418,6 @@ double pl_model_train(struct pl_model *m, const struct pl_batch *b, const struct
         pl_engine_zero(p.e, dtable, (size_t)p.c->vocab * p.c->width * sizeof(float));
     p.ops->embed_dw(p.e, dtable, p.a->dx, b->tokens, p.rows, p.c->width);
     graded(&p, how, PL_TENSOR_EMBED, PL_NONE32);
+    bring_home(&p, 0);
     return sum_losses(&p);
 }

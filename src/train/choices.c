@@ -178,13 +178,12 @@ static enum pelago_status score_rows(struct scorer *s, pl_choices_progress *prog
         struct pl_batch b;
         PL_TRY(fill(s, rows, count, &b));
         (void)pl_model_loss(s->m, &b, s->losses);
-        if (s->m->engine.out_of_memory)
-            return no_memory(s);
-        take_losses(s, rows, &b);
-        if (logits) {
+        if (logits)
             pl_model_logits(s->m, &b, s->logits);
+        PL_TRY(pl_engine_check(&s->m->engine, s->err));
+        take_losses(s, rows, &b);
+        if (logits)
             take_logits(s, rows, &b);
-        }
         at += count;
         if (progress != NULL)
             progress(user, at, s->row_count);

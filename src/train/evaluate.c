@@ -39,8 +39,7 @@ static enum pelago_status run(struct pl_model *m, const struct pl_stream *stream
         at += pl_min64((uint64_t)b.batch * b.seq, tokens - at);
     }
     out->tokens = tokens;
-    if (m->engine.out_of_memory)
-        return pl_fail(err, PELAGO_NOMEM, "memory ran out: try a smaller batch");
+    PL_TRY(pl_engine_check(&m->engine, err));
     if (!isfinite(out->nats))
         return pl_fail(err, PELAGO_INVALID, "the validation loss is not a finite number");
     return PELAGO_OK;

@@ -203,6 +203,16 @@ enum pelago_status pl_batch_check(const struct pl_batch *b, uint32_t vocab, stru
     return PELAGO_OK;
 }
 
+/* Of the step at hand or of the one before it: what is broken stays broken. */
+static enum pelago_status check_engines(const struct pl_trainer *t, struct pl_error *err)
+{
+    struct pl_error why;
+    enum pelago_status st = pl_engine_check(&t->model->engine, &why);
+    if (st == PELAGO_OK)
+        st = pl_engine_check(&t->products, &why);
+    return st == PELAGO_OK ? st : pl_fail(err, st, "step %lu failed: %s", t->progress.step + 1, why.text);
+}
+
 /* Gradients of one step are in the model afterwards, the sum of its losses in *loss. */
 static enum pelago_status pass_batches(struct pl_trainer *t, const struct pl_sequences *source, double *loss,
                                        struct pl_error *err)
@@ -220,12 +230,7 @@ static enum pelago_status pass_batches(struct pl_trainer *t, const struct pl_seq
         pass.accumulate = i > 0;
         pass.graded = i + 1 == o->accumulate ? t->hooks.graded : NULL;
         *loss += pl_model_train(t->model, &batch, &pass);
-        if (t->model->engine.trouble[0] != '\0')
-            return pl_fail(err, PELAGO_IO, "step %lu failed: %s", t->progress.step + 1,
-                           t->model->engine.trouble);
-        if (t->model->engine.out_of_memory)
-            return pl_fail(err, PELAGO_NOMEM, "memory ran out in step %lu: try a smaller batch",
-                           t->progress.step + 1);
+        PL_TRY(check_engines(t, err));
     }
     if (!isfinite(*loss))
         return pl_fail(

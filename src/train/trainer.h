@@ -94,8 +94,8 @@ struct pl_step_report {
     bool clipped;
 };
 
-/* One step. On any failure parameters, moments and progress are as before: what the source says, NOMEM, STALE where
- * reduce() gave it up, or INVALID for a token out of range, a loss or a gradient that is not a number. */
+/* One step. On any failure parameters, moments and progress are as before: what the source says, NOMEM, IO for a device that
+ * failed, STALE where reduce() gave it up, or INVALID for a token out of range, a loss or a gradient that is not a number. */
 enum pelago_status pl_trainer_step(struct pl_trainer *t, const struct pl_sequences *source,
                                    struct pl_step_report *report, struct pl_error *err);
 

@@ -46,14 +46,18 @@ static void *real(const void *at)
 
 /* ---- the device ---- */
 
+struct fake {
+    bool stale; /* parameters have changed, as somebody said */
+};
+
 static bool device_open(struct pl_engine *e)
 {
     if (fake_device.closed) {
         pl_engine_fail(e, "the fake device is closed");
         return false;
     }
-    e->device = malloc(1);
-    return true;
+    e->device = calloc(1, sizeof(struct fake));
+    return e->device != NULL;
 }
 
 static void device_close(struct pl_engine *e)
@@ -110,23 +114,28 @@ static void device_put(struct pl_engine *e, void *at, const void *from, size_t b
 
 static void device_begin(struct pl_engine *e)
 {
+    struct fake *fake = e->device;
     for (uint32_t i = 0; i < PIECES; i++) {
         struct piece *p = &pieces[i];
-        if (p->engine == e && p->kind == PL_MEMORY_PARAMS)
+        if (p->engine == e && p->kind == PL_MEMORY_PARAMS && fake->stale)
             memcpy(p->real, p->at, p->bytes);
         for (size_t at = 0; p->engine == e && p->kind == PL_MEMORY_GRADS && at < p->bytes;
              at += sizeof(float))
             memcpy(p->at + at, &(float){NAN}, sizeof(float));
     }
+    fake->stale = false;
+}
+
+static void device_home(struct pl_engine *e, void *grads, size_t bytes)
+{
+    (void)e;
+    memcpy(grads, real(grads), bytes);
 }
 
 static void device_finish(struct pl_engine *e)
 {
     if (fake_device.breaks)
         pl_engine_fail(e, "the fake device broke");
-    for (uint32_t i = 0; i < PIECES; i++)
-        if (pieces[i].engine == e && pieces[i].kind == PL_MEMORY_GRADS)
-            memcpy(pieces[i].at, pieces[i].real, pieces[i].bytes);
 }
 
 /* Too small, always. */
@@ -144,6 +153,7 @@ static bool device_polynomial(struct pl_engine *e, float *x, uint32_t r, uint32_
 static void weight_pack(struct pl_engine *e, void *packed, const float *w, uint32_t n, uint32_t k,
                         uint32_t row0, uint32_t rows)
 {
+    ((struct fake *)e->device)->stale = true;
     pl_ops_ref.weight_pack(e, real(packed), w, n, k, row0, rows); /* from the host, as a GPU's begin would */
 }
 
@@ -250,6 +260,7 @@ static const struct pl_device device = {.open = device_open,
                                         .zero = device_zero,
                                         .put = device_put,
                                         .begin = device_begin,
+                                        .home = device_home,
                                         .finish = device_finish,
                                         .polynomial = device_polynomial};
 

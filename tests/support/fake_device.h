@@ -1,7 +1,7 @@
 /* support/fake_device.h - a back end with a device that is none: ref's operations, on memory that the host cannot touch.
  *
- * What operations alone may use has addresses that fault when the host reads or writes them; parameters that change after
- * begin are not seen; gradients are NaN at home until finish. So whoever forgets one of these fails here, without a GPU.
+ * What operations alone may use has addresses that fault when the host reads or writes them; parameters that change without
+ * a word, or after begin, are not seen; gradients are NaN at home until they are brought there. So whoever forgets one of these fails here, without a GPU.
  */
 #ifndef PL_TEST_FAKE_DEVICE_H
 #define PL_TEST_FAKE_DEVICE_H

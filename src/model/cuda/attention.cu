@@ -358,11 +358,30 @@ template <int D_MAX> __global__ static void __launch_bounds__(THREADS) key_dx(st
 
 /* ---- by the width of a head ---- */
 
+/* So much shared memory for a block, or a sentence. */
+template <typename kernel> static bool reserve(struct state *s, kernel *function, size_t bytes)
+{
+    if (cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) == cudaSuccess)
+        return true;
+    (void)cudaGetLastError();
+    host->fail(s->engine, "this GPU has too little shared memory for heads of that many values: try heads of 64");
+    return false;
+}
+
+/* A grid's other two sides. */
+static bool fits(struct state *s, uint32_t heads, uint32_t batch)
+{
+    if (heads <= 65535 && batch <= 65535)
+        return true;
+    host->fail(s->engine, "a batch has at most 65,535 sequences on this back end");
+    return false;
+}
+
 template <int D_MAX> static void forward(struct state *s, const struct pl_attention *a)
 {
     typedef struct tiles<D_MAX> t;
     const size_t bytes = 3 * t::tile_bytes + t::half_bytes + t::score_bytes + t::sum_bytes;
-    if (!cuda_good(s, cudaFuncSetAttribute(attend<D_MAX>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes)))
+    if (!reserve(s, attend<D_MAX>, bytes) || !fits(s, a->heads, a->batch))
         return;
     attend<D_MAX><<<dim3(blocks_for(a->seq, TILE), a->heads, a->batch), THREADS, bytes, s->stream>>>(*a);
 }
@@ -372,8 +391,7 @@ template <int D_MAX> static void backward(struct state *s, const struct pl_atten
     typedef struct tiles<D_MAX> t;
     const size_t bytes = 4 * t::tile_bytes + t::half_bytes + t::stage_bytes;
     const uint32_t count = blocks_for(a->seq, TILE);
-    if (!cuda_good(s, cudaFuncSetAttribute(query_dx<D_MAX>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes)) ||
-        !cuda_good(s, cudaFuncSetAttribute(key_dx<D_MAX>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes)))
+    if (!reserve(s, query_dx<D_MAX>, bytes) || !reserve(s, key_dx<D_MAX>, bytes) || !fits(s, a->heads, a->batch))
         return;
     query_dx<D_MAX><<<dim3(count, a->heads, a->batch), THREADS, bytes, s->stream>>>(*a, delta);
     key_dx<D_MAX><<<dim3(count, a->kv_heads, a->batch), THREADS, bytes, s->stream>>>(*a, delta);

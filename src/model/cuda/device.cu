@@ -1,7 +1,7 @@
 /* model/cuda/device.cu - an engine's GPU: its stream, its memory, and the table of operations.
  *
  * Parameters stay in the host's memory, where optimizer, fragments and checkpoints work on them; begin takes a copy to the
- * GPU and packs it. Gradients are made on the GPU and brought home by finish. All operations of an engine are in one
+ * GPU and packs it. Gradients are made on the GPU; home brings them back. All operations of an engine are in one
  * stream, so they follow each other as they were called; engines do not wait for one another.
  */
 #include "model/cuda/state.cuh"
@@ -22,6 +22,7 @@ bool cuda_good(struct state *s, cudaError_t error)
     char sentence[200];
     if (error == cudaSuccess)
         return true;
+    (void)cudaGetLastError(); /* not to be taken for a failure of whatever comes next */
     snprintf(sentence, sizeof sentence, "the GPU says: %s", cudaGetErrorString(error));
     host->fail(s->engine, sentence);
     return false;
@@ -121,7 +122,7 @@ const float *param_at(const struct state *s, const float *at)
 const int32_t *bring_ids(struct state *s, const int32_t *ids, uint32_t count)
 {
     size_t bytes = count * sizeof *ids;
-    if (s->ids_used + bytes > s->ids.bytes) {
+    if (s->ids_used + bytes > (s->ids.bytes < s->ids_host.bytes ? s->ids.bytes : s->ids_host.bytes)) {
         /* Those on the way are still being read. Next time there is room for a whole pass. */
         if (!cuda_good(s, cudaStreamSynchronize(s->stream)))
             return NULL;
@@ -158,11 +159,15 @@ static void device_begin(struct pl_engine *e)
     pack_stale(s);
 }
 
+static void device_home(struct pl_engine *e, void *grads, size_t bytes)
+{
+    struct state *s = state_of(e);
+    cuda_good(s, cudaMemcpyAsync(grads, grad_at(s, (float *)grads), bytes, cudaMemcpyDeviceToHost, s->stream));
+}
+
 static void device_finish(struct pl_engine *e)
 {
     struct state *s = state_of(e);
-    if (s->grads.bytes > 0)
-        cuda_good(s, cudaMemcpyAsync(s->grads.host, s->grads.gpu, s->grads.bytes, cudaMemcpyDeviceToHost, s->stream));
     cuda_good(s, cudaStreamSynchronize(s->stream));
     cuda_good(s, cudaGetLastError());
     s->ids_used = 0;
@@ -217,6 +222,7 @@ static const struct pl_device device = {
     .zero = device_zero,
     .put = device_put,
     .begin = device_begin,
+    .home = device_home,
     .finish = device_finish,
     .polynomial = cuda_polynomial,
 };
@@ -251,7 +257,7 @@ static const struct pl_ops ops = {
 extern "C" __attribute__((visibility("default"))) const struct pl_ops *pl_cuda_open(const struct pl_cuda_host *from, char *why, size_t why_bytes)
 {
     int count = 0;
-    if (from->ops_bytes != sizeof(struct pl_ops) || from->device_bytes != sizeof(struct pl_device)) {
+    if (from->shape != pl_cuda_shape()) {
         snprintf(why, why_bytes, PL_CUDA_FILE " belongs to another version of pelago; 'make cuda' builds it again");
         return NULL;
     }

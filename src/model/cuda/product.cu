@@ -219,13 +219,15 @@ static bool bring(struct state *s, float *to, const float *from, uint64_t n)
     return cuda_good(s, cudaMemcpyAsync(to, middle, n * sizeof(float), cudaMemcpyHostToDevice, s->stream));
 }
 
-static void fetch(struct state *s, float *to, const float *from, uint64_t n)
+/* False: `to` is as it was. */
+static bool fetch(struct state *s, float *to, const float *from, uint64_t n)
 {
     void *middle = room_on_host(s, &s->matrix_host, n * sizeof(float));
     if (middle == NULL || !cuda_good(s, cudaMemcpyAsync(middle, from, n * sizeof(float), cudaMemcpyDeviceToHost, s->stream)) ||
         !cuda_good(s, cudaStreamSynchronize(s->stream)))
-        return;
+        return false;
     memcpy(to, middle, n * sizeof(float));
+    return true;
 }
 
 void cuda_matmul(struct pl_engine *e, float *c, const float *a, const float *b, uint32_t m, uint32_t n, uint32_t k,
@@ -245,7 +247,7 @@ void cuda_matmul(struct pl_engine *e, float *c, const float *a, const float *b, 
         return;
     round_all(s, right, whole, nb);
     rows_product(s, whole, left, right, m, n, k, b_transposed);
-    fetch(s, c, whole, nc);
+    (void)fetch(s, c, whole, nc);
 }
 
 /* Thirty launches and two ways over the bus cost a processor's core as much as this. */
@@ -277,7 +279,7 @@ bool cuda_polynomial(struct pl_engine *e, float *x, uint32_t r, uint32_t c, cons
     bf16 *factor = (bf16 *)room_on_gpu(s, &s->square[3], rr * sizeof(bf16));
     if (whole == NULL || half == NULL || a == NULL || square == NULL || a_half == NULL || factor == NULL ||
         !bring(s, whole, x, n))
-        return true; /* the engine knows */
+        return false;
     for (uint32_t i = 0; i < times; i++) {
         round_all(s, half, whole, n);
         rows_product(s, a, half, half, r, r, c, true);
@@ -287,6 +289,5 @@ bool cuda_polynomial(struct pl_engine *e, float *x, uint32_t r, uint32_t c, cons
         combine<<<blocks < 1024 ? blocks : 1024, 256, 0, s->stream>>>(factor, a, square, r, {poly[0], poly[1], poly[2]});
         rows_product(s, whole, factor, half, r, c, r, false);
     }
-    fetch(s, x, whole, n);
-    return true;
+    return fetch(s, x, whole, n);
 }

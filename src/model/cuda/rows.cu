@@ -319,9 +319,9 @@ struct peak {
 
 __device__ static inline struct peak join(struct peak x, struct peak y)
 {
+    if (x.sum == 0 || y.sum == 0) /* nothing yet; a value that is no number counts */
+        return x.sum == 0 ? y : x;
     const float max = fmaxf(x.max, y.max);
-    if (max == -CUDART_INF_F)
-        return {max, 0};
     return {max, x.sum * expf(x.max - max) + y.sum * expf(y.max - max)};
 }
 
