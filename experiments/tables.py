@@ -32,6 +32,7 @@ TITLES = {
     "sweep_inner": "Sweep: inner learning rate, AdamW",
     "sweep_muon": "Sweep: inner learning rate, Muon",
     "sweep_batch": "Sweep: batch",
+    "sweep_topk": "Sweep: top-k with a quarter of the batch",
 }
 
 
