@@ -33,6 +33,7 @@ TITLES = {
     "sweep_muon": "Sweep: inner learning rate, Muon",
     "sweep_batch": "Sweep: batch",
     "sweep_topk": "Sweep: top-k with a quarter of the batch",
+    "sweep_few": "Sweep: the outer step where a fragment is merged eight times",
 }
 
 

@@ -52,11 +52,24 @@ enum pelago_status pl_outer_check(const struct pl_outer_rule *r, struct pl_error
     return PELAGO_OK;
 }
 
-static float rate_at(const struct pl_outer_rule *r, double progress)
+/* Where the rate ends. A rate that falls makes a mean of the last merges, which takes their noise away; of one or two there is
+ * nothing to be made, and falling only throws away what the learners did last. So with `enough` merges in the part of the
+ * run where it falls it ends at the rule's floor, with one at the rate itself. */
+static double floor_at(const struct pl_outer_rule *r, uint64_t number, double progress)
 {
-    double left = 1 - (progress < 1 ? progress : 1), floor = (double)r->floor;
+    const double enough = 5, merges = (double)r->decay * (double)number / progress;
+    double few = (enough - merges) / (enough - 1);
+    few = few < 0 ? 0 : few > 1 ? 1 : few;
+    return (double)r->floor + (1 - (double)r->floor) * few;
+}
+
+static float rate_at(const struct pl_outer_rule *r, uint64_t number, double progress)
+{
+    progress = progress < 1 ? progress : 1;
+    double left = 1 - progress;
     if (!(r->decay > 0) || left >= (double)r->decay)
         return r->lr;
+    double floor = progress > 0 ? floor_at(r, number, progress) : 1;
     return (float)((double)r->lr * (floor + (1 - floor) * (left / (double)r->decay)));
 }
 
@@ -71,7 +84,7 @@ struct pl_outer_move pl_outer_at(const struct pl_outer_rule *r, uint64_t number,
 {
     pl_assert(number > 0 && progress >= 0);
     const float mu = momentum_at(r, number);
-    struct pl_outer_move m = {.lr = rate_at(r, progress), .keep = mu, .gain = 1, .ahead = mu};
+    struct pl_outer_move m = {.lr = rate_at(r, number, progress), .keep = mu, .gain = 1, .ahead = mu};
     if (r->kind == PL_OUTER_PLAIN)
         m.ahead = 0;
     if (r->kind == PL_OUTER_DELAYED) {

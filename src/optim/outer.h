@@ -13,7 +13,8 @@
  *              first of N steps and 1 at the others, ahead = mu at the last and 0 at the others. N = 1 is nesterov.
  *
  * mu rises in a straight line over the first `warmup` steps of a fragment, and lr falls in one over the last `decay` of
- * the run's tokens. What an encoding takes from the length of contributions can be given back (pl_outer_codec_gain).
+ * the run's tokens: to `floor` of itself where five merges or more come in that time, less far where fewer do, not at all
+ * where it is one. What an encoding takes from the length of contributions can be given back (pl_outer_codec_gain).
  */
 #ifndef PL_OPTIM_OUTER_H
 #define PL_OPTIM_OUTER_H

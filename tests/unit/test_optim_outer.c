@@ -122,9 +122,23 @@ static void test_warmup_and_decay(void **state)
     const float mu[] = {0.125f, 0.25f, 0.375f, 0.5f, 0.5f};
     for (uint64_t v = 1; v <= 5; v++)
         assert_move(pl_outer_at(&rule, v, 0.75), 0.5f, mu[v - 1], 1, mu[v - 1]);
-    assert_true(pl_outer_at(&rule, 9, 0.875).lr == 0.375f);
-    assert_true(pl_outer_at(&rule, 9, 1).lr == 0.25f);
-    assert_true(pl_outer_at(&rule, 9, 1.5).lr == 0.25f);
+    assert_true(pl_outer_at(&rule, 35, 0.875).lr == 0.375f);
+    assert_true(pl_outer_at(&rule, 20, 1).lr == 0.25f);
+    assert_true(pl_outer_at(&rule, 200, 1.5).lr == 0.25f);
+}
+
+/* In the last quarter of the run come number / 4 merges: of five on the rate falls to its floor, of one not at all. */
+static void test_few_merges_keep_their_rate(void **state)
+{
+    (void)state;
+    struct pl_outer_rule rule = {.lr = 0.5f, .decay = 0.25f, .floor = 0.5f};
+    assert_true(pl_outer_at(&rule, 12, 1).lr == 0.375f); /* three merges: half of the way */
+    assert_true(pl_outer_at(&rule, 4, 1).lr == 0.5f);
+    assert_true(pl_outer_at(&rule, 1, 1).lr == 0.5f);
+    assert_true(pl_outer_at(&rule, 3, 0.75).lr == 0.5f);
+    assert_true(pl_outer_at(&rule, 7, 0.875).lr > 0.375f);
+    rule.decay = 1;
+    assert_true(pl_outer_at(&rule, 1, 0).lr == 0.5f);
 }
 
 /* PAPER 11.3 by hand: theta -= lr g at every step; at every third also m = mu m + mean(g), theta -= lr mu m. */
@@ -236,6 +250,7 @@ int main(void)
         cmocka_unit_test(test_golden_hash),
         cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_warmup_and_decay),
+        cmocka_unit_test(test_few_merges_keep_their_rate),
         cmocka_unit_test(test_delayed_is_what_it_says),
         cmocka_unit_test(test_what_arrives_through_a_codec),
         cmocka_unit_test(test_names_and_ranges),
