@@ -102,7 +102,8 @@ uint32_t pl_guests_members(const struct pl_guests *g, const struct pl_peer *like
 {
     uint32_t n = 0;
     for (const struct pl_conn *c = g->lists[PL_GUEST_MEMBER].first; c != NULL; c = c->guest.next)
-        n += c->peer.role == like->role && c->peer.identity == like->identity;
+        n += c->state == PL_CONN_OPEN && !c->member.is_stream && c->peer.role == like->role &&
+             c->peer.identity == like->identity;
     return n;
 }
 

@@ -39,7 +39,7 @@ uint32_t pl_guests_handshaking(const struct pl_guests *g);
 uint32_t pl_guests_all(const struct pl_guests *g);
 uint32_t pl_guests_of(const struct pl_guests *g, uint64_t owner); /* strangers from there */
 uint32_t pl_guests_members(const struct pl_guests *g,
-                           const struct pl_peer *like); /* of its role and identity */
+                           const struct pl_peer *like); /* open, of its role and identity; a bundle is one */
 
 /* Who gives way: of everybody, or of one owner's; NULL: nobody. nameless: those without an identity too. */
 struct pl_conn *pl_guests_oldest(const struct pl_guests *g, uint64_t now_ns, bool nameless);

@@ -104,11 +104,24 @@ static void run_oracle(struct op_rig *r)
     op_memory_free(r, &oracle);
 }
 
-static void run_backend(struct op_rig *r, const struct op_backend *backend, struct pl_engine *e, int which)
+/* A GPU that is too small for a shape says so, and the shape is left out. */
+static bool is_too_small(struct op_rig *r, const struct op_backend *backend, struct pl_engine *e)
+{
+    bool small = strstr(e->trouble, "shared memory") != NULL;
+    if (!small && e->trouble[0] != '\0')
+        report(r, backend->name, "%s", e->trouble);
+    if (small)
+        e->trouble[0] = '\0';
+    return small;
+}
+
+/* False: there is nothing to be compared. */
+static bool run_backend(struct op_rig *r, const struct op_backend *backend, struct pl_engine *e, int which)
 {
     op_memory_make(r, e, true);
     r->c->call(r, e);
     pl_engine_finish(e);
+    const bool done = !is_too_small(r, backend, e);
     for (uint32_t i = 0; i < r->count; i++) {
         struct op_buf *b = &r->bufs[i];
         const char *where = op_memory_spoilt(b, e);
@@ -118,6 +131,7 @@ static void run_backend(struct op_rig *r, const struct op_backend *backend, stru
             op_memory_read(b, e, b->got[which]);
     }
     op_memory_free(r, e);
+    return done;
 }
 
 static void check_backend(struct op_rig *r, struct op_backend *backend, double *worst)
@@ -127,9 +141,9 @@ static void check_backend(struct op_rig *r, struct op_backend *backend, double *
         return;
     if (is_ref && !r->shares)
         return; /* it would only be compared with itself */
-    run_backend(r, backend, &backend->many, 0);
-    if (!is_ref)
-        run_backend(r, backend, &backend->one, 1);
+    if (!run_backend(r, backend, &backend->many, 0) ||
+        (!is_ref && !run_backend(r, backend, &backend->one, 1)))
+        return;
     for (uint32_t i = 0; i < r->count; i++) {
         if (!is_output(&r->bufs[i]))
             continue;

@@ -427,6 +427,7 @@ static void nobody_takes_every_place(void **state)
     for (uint32_t i = 0; i < sizeof crowd / sizeof crowd[0]; i++)
         syncer_rig_dial(&rig, &many, NULL, 0, &crowd[i]);
     syncer_rig_until(&rig, some_are_turned_away);
+    assert_int_equal(turned_away(), 8);
     syncer_rig_island(&rig, 1);
     syncer_rig_reach(&rig, 2);
     for (uint32_t i = 0; i < sizeof crowd / sizeof crowd[0]; i++)

@@ -125,6 +125,10 @@ static void test_graded(void **state)
     for (uint64_t i = 0; i < b->tensors.floats; i++)
         a->grads[i] = -a->grads[i];
     assert_memory_equal(a->grads, b->grads, b->tensors.floats * sizeof(float));
+    fake_device.breaks = true; /* and nobody is told of what a broken device made */
+    seen.from = b->tensors.floats;
+    (void)pl_model_train(b, &batch, &told);
+    assert_int_equal(seen.from, b->tensors.floats);
     pl_model_free(a);
     pl_model_free(b);
 }

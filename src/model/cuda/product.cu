@@ -98,7 +98,7 @@ struct product {
     bool c_halves, add;
 };
 
-static void multiply(struct state *s, const struct product *p)
+static bool multiply(struct state *s, const struct product *p)
 {
     const float one = 1, zero = 0;
     cublasStatus_t status = cublasGemmEx(
@@ -107,6 +107,7 @@ static void multiply(struct state *s, const struct product *p)
         p->c_halves ? CUDA_R_16BF : CUDA_R_32F, (int)p->c_ld, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
     if (status != CUBLAS_STATUS_SUCCESS)
         host->fail(s->engine, "the GPU refused a matrix product");
+    return status == CUBLAS_STATUS_SUCCESS;
 }
 
 /* PL_OUT_SUM: cuBLAS adds to what is there. */
@@ -134,7 +135,7 @@ void cuda_linear(struct pl_engine *e, const struct pl_linear *a)
                               .c_ld = a->out_ld,
                               .c_halves = a->kind == PL_OUT_ACT,
                               .add = a->kind == PL_OUT_SUM};
-    multiply(s, &p);
+    (void)multiply(s, &p);
 }
 
 void cuda_linear_dx(struct pl_engine *e, const struct pl_linear *a)
@@ -154,7 +155,7 @@ void cuda_linear_dx(struct pl_engine *e, const struct pl_linear *a)
                               .c_ld = a->out_ld,
                               .c_halves = a->kind == PL_OUT_ACT,
                               .add = a->kind == PL_OUT_SUM};
-    multiply(s, &p);
+    (void)multiply(s, &p);
 }
 
 void cuda_linear_dw(struct pl_engine *e, const struct pl_linear_dw *a)
@@ -173,7 +174,7 @@ void cuda_linear_dw(struct pl_engine *e, const struct pl_linear_dw *a)
                               .c_ld = a->k,
                               .c_halves = false,
                               .add = a->accumulate};
-    multiply(s, &p);
+    (void)multiply(s, &p);
 }
 
 /* ---- for Muon: floats without padding, on the host ---- */
@@ -191,7 +192,7 @@ static void round_all(struct state *s, bf16 *out, const float *in, uint64_t n)
 }
 
 /* c (m, n) = a (m, k) x b (k, n), or x b^T with b (n, k); by rows, on the GPU. */
-static void rows_product(struct state *s, float *c, const bf16 *a, const bf16 *b, uint32_t m, uint32_t n, uint32_t k,
+static bool rows_product(struct state *s, float *c, const bf16 *a, const bf16 *b, uint32_t m, uint32_t n, uint32_t k,
                          bool b_transposed)
 {
     const struct product p = {.m = n,
@@ -207,7 +208,7 @@ static void rows_product(struct state *s, float *c, const bf16 *a, const bf16 *b
                               .c_ld = n,
                               .c_halves = false,
                               .add = false};
-    multiply(s, &p);
+    return multiply(s, &p);
 }
 
 static bool bring(struct state *s, float *to, const float *from, uint64_t n)
@@ -246,7 +247,8 @@ void cuda_matmul(struct pl_engine *e, float *c, const float *a, const float *b, 
     if (!bring(s, whole, b, nb))
         return;
     round_all(s, right, whole, nb);
-    rows_product(s, whole, left, right, m, n, k, b_transposed);
+    if (!rows_product(s, whole, left, right, m, n, k, b_transposed))
+        return;
     (void)fetch(s, c, whole, nc);
 }
 
@@ -280,14 +282,15 @@ bool cuda_polynomial(struct pl_engine *e, float *x, uint32_t r, uint32_t c, cons
     if (whole == NULL || half == NULL || a == NULL || square == NULL || a_half == NULL || factor == NULL ||
         !bring(s, whole, x, n))
         return false;
-    for (uint32_t i = 0; i < times; i++) {
+    bool good = true;
+    for (uint32_t i = 0; i < times && good; i++) {
         round_all(s, half, whole, n);
-        rows_product(s, a, half, half, r, r, c, true);
+        good = rows_product(s, a, half, half, r, r, c, true);
         round_all(s, a_half, a, rr);
-        rows_product(s, square, a_half, a_half, r, r, r, true); /* a is symmetric */
+        good = good && rows_product(s, square, a_half, a_half, r, r, r, true); /* a is symmetric */
         uint32_t blocks = blocks_for(rr, 256);
         combine<<<blocks < 1024 ? blocks : 1024, 256, 0, s->stream>>>(factor, a, square, r, {poly[0], poly[1], poly[2]});
-        rows_product(s, whole, factor, half, r, c, r, false);
+        good = good && rows_product(s, whole, factor, half, r, c, r, false) && cuda_good(s, cudaGetLastError());
     }
-    return fetch(s, x, whole, n);
+    return good && fetch(s, x, whole, n);
 }
