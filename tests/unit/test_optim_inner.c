@@ -62,7 +62,7 @@ static struct pl_inner_options options_of(struct pl_pool *pool)
                                      .group_count = GROUPS,
                                      .floats = FLOATS,
                                      .pool = pool,
-                                     .math = {plain_matmul, NULL}};
+                                     .math = {.matmul = plain_matmul}};
 }
 
 static float draw(struct pl_prng *r)
