@@ -87,6 +87,15 @@ static double rate_now(struct pl_syncer_host *h)
     return fmax((double)pl_schedule_lr(s, view.clock_tokens), (double)s->peak / LEAST_RATE);
 }
 
+/* What is sent now may have been learned while the rate was higher: a residual keeps it, and so does whoever comes late. The
+ * highest of the history counts, so that a rate that falls does not make honest work look long. */
+static double rate_to_judge_by(const struct pl_shard_fragment *f, double now)
+{
+    for (uint32_t i = 0; i < f->norm_count; i++)
+        now = fmax(now, (double)f->rates[i]);
+    return now;
+}
+
 /* How long the slice's parameters are; at least as long as when training begins. */
 static double own_norm(const struct pl_syncer_host *h, const struct pl_shard_fragment *f, uint32_t k)
 {
@@ -115,7 +124,7 @@ static double longest(const struct pl_syncer_host *h, const struct pl_shard_frag
 {
     if (f->norm_count < PL_GATE_HISTORY_MIN)
         return NORM_FACTOR * root * own_norm(h, f, k);
-    double usual = usual_norm(h, f, k, root, rate);
+    double usual = usual_norm(h, f, k, root, rate_to_judge_by(f, rate));
     if (norm <= NORM_FACTOR * usual)
         return NORM_FACTOR * usual;
     return fmax(NORM_FACTOR * usual, own_norm(h, f, k) / SHORT_SHARE);

@@ -241,6 +241,35 @@ static void long_work_of_many_steps_is_believed(void **state)
     syncer_rig_release(&rig);
 }
 
+/* The rate has fallen since the others came, and what top-k held back was learned when it was higher. */
+static void a_rate_that_falls_makes_nobody_a_liar(void **state)
+{
+    (void)state;
+    struct pl_error err;
+    syncer_rig_init(&rig, 3);
+    rig.run.settings.trainer.schedule = (struct pl_schedule){
+        .kind = PL_SCHEDULE_COSINE, .peak = 1e-2f, .floor = 0.1f, .total_tokens = 1000, .warmup_tokens = 1};
+    syncer_rig_create(&rig);
+    syncer_rig_start(&rig);
+    struct pl_shard_fragment *f = pl_shost_fragment(rig.host, 0);
+    uint32_t slices = rig.host->layout.fragments[0].slice_count;
+    double norms[64];
+    assert_true(slices <= 64);
+    for (uint32_t i = 0; i < PL_GATE_HISTORY; i++) {
+        for (uint32_t k = 0; k < slices; k++)
+            norms[k] = 10;
+        assert_true(pl_guard_norms_ok(rig.host, f, 4, norms, &err));
+        f->rates[i] = 1e-3f; /* now it is a sixth of that */
+    }
+    for (uint32_t k = 0; k < slices; k++)
+        norms[k] = 100;
+    assert_true(pl_guard_norms_ok(rig.host, f, 4, norms, &err));
+    for (uint32_t k = 0; k < slices; k++)
+        norms[k] = 1000;
+    assert_false(pl_guard_norms_ok(rig.host, f, 4, norms, &err));
+    syncer_rig_release(&rig);
+}
+
 static bool claim_refused(struct syncer_rig *r)
 {
     return syncer_rig_logged(r, "PUSH.steps claims") && island_version(&r->islands[0]) >= 4;
@@ -577,6 +606,7 @@ int main(void)
         cmocka_unit_test(a_damaged_recording_is_noticed),
         cmocka_unit_test(a_push_that_does_not_match_its_digest_is_refused),
         cmocka_unit_test(a_push_a_million_times_too_long_is_refused),
+        cmocka_unit_test(a_rate_that_falls_makes_nobody_a_liar),
         cmocka_unit_test(long_work_of_many_steps_is_believed),
         cmocka_unit_test(a_newcomer_that_claims_a_past_is_refused),
         cmocka_unit_test(steps_nobody_can_have_done_are_refused),
