@@ -125,6 +125,7 @@ struct pl_sync_effect {
             uint32_t fragment;
             uint64_t round;
             uint64_t base_version;
+            bool closing; /* the fragment's last: it takes what is left of everybody's work */
             uint32_t contributor_count;
             const struct pl_contributor *contributors; /* by identity; borrowed until the next step */
         } merge;

@@ -227,6 +227,7 @@ static void begin_merge(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *out
     fx->u.merge.fragment = fr->number;
     fx->u.merge.round = fr->round;
     fx->u.merge.base_version = fr->version;
+    fx->u.merge.closing = fr->closing;
     fx->u.merge.contributor_count = n;
     fx->u.merge.contributors = s->contributors;
     for (uint32_t i = 0; i < s->known; i++) {

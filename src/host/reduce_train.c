@@ -163,8 +163,12 @@ static bool exchange(struct pl_rtrainer *t)
     publish(t, t->o.plan->buckets);
     bool good = await(t);
     if (good) {
-        double done = (double)pl_reduce_steps(t->o.plan, t->round + 1) / (double)t->o.plan->steps;
-        const struct pl_outer_move move = pl_outer_at(&t->o.outer, t->round + 1, done);
+        const struct pl_reduce_plan *plan = t->o.plan;
+        uint64_t round = t->round + 1, done = pl_reduce_steps(plan, round);
+        double share =
+            done == plan->steps ? pl_outer_share(round, done, done - pl_reduce_steps(plan, t->round)) : 1;
+        const struct pl_outer_move move =
+            pl_outer_at(&t->o.outer, round, (double)done / (double)plan->steps, share);
         pl_outer_step_by(m->engine.pool, &move, m->grads, n, t->momentum, t->anchor);
     }
     back_to_anchor(t);

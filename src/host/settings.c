@@ -341,10 +341,11 @@ enum pelago_status pl_settings_check(const struct pl_settings *s, struct pl_erro
     return pl_outer_check(&s->outer, err);
 }
 
-struct pl_outer_move pl_settings_outer(const struct pl_settings *s, uint64_t version, uint64_t clock_tokens)
+struct pl_outer_move pl_settings_outer(const struct pl_settings *s, uint64_t version, uint64_t clock_tokens,
+                                       double share)
 {
     struct pl_outer_move move =
-        pl_outer_at(&s->outer, version, (double)clock_tokens / (double)s->total_tokens);
+        pl_outer_at(&s->outer, version, (double)clock_tokens / (double)s->total_tokens, share);
     if (s->codec_lr)
         move.lr *= pl_outer_codec_gain(s->up);
     return move;

@@ -69,7 +69,8 @@ enum pelago_status pl_settings_parse(const char *text, size_t len, struct pl_set
                                      struct pl_error *err);
 
 /* The outer step that makes this version of a fragment, when the run's clock stands at so many tokens. */
-struct pl_outer_move pl_settings_outer(const struct pl_settings *s, uint64_t version, uint64_t clock_tokens);
+struct pl_outer_move pl_settings_outer(const struct pl_settings *s, uint64_t version, uint64_t clock_tokens,
+                                       double share);
 
 const char *pl_algorithm_name(enum pl_algorithm a); /* decoupled, diloco, data_parallel */
 bool pl_algorithm_of_name(const char *name, enum pl_algorithm *a);

@@ -72,6 +72,7 @@ struct pl_opinion {
 struct pl_round_note {
     uint64_t clock_tokens; /* the run's clock when the merge began: places it in the outer schedule */
     double effective;      /* n of the contributions that were merged (optim/rule.h); 0: not known */
+    bool closing;          /* the fragment's last */
     uint32_t count;
     struct pl_opinion *opinions; /* [count] in the order of contributors; owned */
 };
@@ -344,9 +345,11 @@ struct pl_round_work {
     uint32_t contributor_count;
     const uint8_t *const *parts; /* [contributor_count] encoded, checked; of those that are merged */
     const uint64_t *tokens, *steps;
-    const bool *fresh;     /* [contributor_count] */
-    uint64_t version;      /* the new one */
-    uint64_t clock_tokens; /* of the run, when the merge began */
+    const bool *fresh;      /* [contributor_count] */
+    uint64_t version;       /* the new one */
+    uint64_t clock_tokens;  /* of the run, when the merge began */
+    uint64_t merged_tokens; /* of all contributions, also of those that are set aside */
+    bool closing;
     const struct pl_rule_past *past;
     const struct pl_values *base;
     float *delta;             /* [count] gets the merged outer gradient */

@@ -90,7 +90,8 @@ void pl_merge_outer(const struct pl_round_work *m)
 {
     memcpy(m->result->theta, m->base->theta, m->count * sizeof(float));
     memcpy(m->result->momentum, m->base->momentum, m->count * sizeof(float));
-    const struct pl_outer_move move = pl_settings_outer(m->settings, m->version, m->clock_tokens);
+    double share = m->closing ? pl_outer_share(m->version, m->clock_tokens, m->merged_tokens) : 1;
+    const struct pl_outer_move move = pl_settings_outer(m->settings, m->version, m->clock_tokens, share);
     pl_outer_step_by(m->pool, &move, m->delta, m->count, m->result->momentum, m->result->theta);
 }
 
@@ -121,7 +122,7 @@ struct merge_job {
     uint8_t *encoded; /* the update, before it is packed */
     uint8_t *packed;
     size_t packed_bytes;
-    uint64_t digest, theta_digest, total_tokens;
+    uint64_t digest, theta_digest;
     bool good;
 };
 
@@ -238,7 +239,7 @@ static void stage(struct merge_job *j)
     memcpy(g->update->bytes + 4, j->packed, j->packed_bytes);
     g->digest = j->digest;
     g->theta_digest = j->theta_digest;
-    g->tokens = j->total_tokens;
+    g->tokens = j->work.merged_tokens;
     g->contributors = j->work.contributor_count;
     g->note = j->note;
     j->note = (struct pl_round_note){.count = j->note.count};
@@ -285,7 +286,7 @@ static void merge_done(struct pl_job *job)
 
 static void take_part(struct merge_job *j, uint32_t i, const struct pl_contributor *c, uint8_t *bytes)
 {
-    j->total_tokens += c->tokens;
+    j->work.merged_tokens += c->tokens;
     if (j->all != NULL)
         j->all[i] = bytes;
     if (j->note.opinions[i].out) {
@@ -339,6 +340,7 @@ static bool fill_job(struct merge_job *j, const struct pl_sync_effect *fx)
         pl_trust_judge(j->h, &j->note);
     }
     j->note.clock_tokens = view.seen_tokens;
+    j->note.closing = fx->u.merge.closing;
     j->live = view.live;
     j->past = j->f->past;
     if (j->h->settings.merge.guard)
@@ -364,6 +366,7 @@ static bool fill_job(struct merge_job *j, const struct pl_sync_effect *fx)
                                      .fresh = j->fresh,
                                      .version = j->f->version + 1,
                                      .clock_tokens = j->note.clock_tokens,
+                                     .closing = j->note.closing,
                                      .past = &j->past,
                                      .base = j->base,
                                      .delta = take_delta(j->h),

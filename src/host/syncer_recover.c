@@ -107,7 +107,8 @@ static enum pelago_status read_note(struct pl_syncer_host *h, const struct pl_re
                                              .sample = sample,
                                              .out = (flags & 1) != 0,
                                              .fresh = (flags & 2) != 0};
-        if (flags > 3 || (!isnan(sample) && !(fabsf(sample) <= 2)))
+        n->closing = (flags & 4) != 0;
+        if (flags > 7 || (!isnan(sample) && !(fabsf(sample) <= 2)))
             return PELAGO_CORRUPT;
     }
     return PELAGO_OK;
@@ -154,9 +155,11 @@ static bool redo(struct pl_syncer_host *h, const struct pl_record *r, const stru
     uint64_t tokens[PL_SYNC_CONTRIBUTIONS], steps[PL_SYNC_CONTRIBUTIONS];
     bool fresh[PL_SYNC_CONTRIBUTIONS];
     uint32_t at = 0;
+    uint64_t merged_tokens = 0;
     double effective = 0;
-    for (uint32_t i = 0; x->part_count > 0 && i < r->contributor_count; i++) {
-        if (x->note.opinions[i].out)
+    for (uint32_t i = 0; i < r->contributor_count; i++) {
+        merged_tokens += r->contributors[i].tokens;
+        if (x->part_count == 0 || x->note.opinions[i].out)
             continue;
         fresh[at] = x->note.opinions[i].fresh;
         tokens[at] = r->contributors[i].tokens;
@@ -176,6 +179,8 @@ static bool redo(struct pl_syncer_host *h, const struct pl_record *r, const stru
                                  .fresh = fresh,
                                  .version = r->version,
                                  .clock_tokens = x->note.clock_tokens,
+                                 .merged_tokens = merged_tokens,
+                                 .closing = x->note.closing,
                                  .past = &x->f->past,
                                  .base = x->f->values,
                                  .delta = v->delta,

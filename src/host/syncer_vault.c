@@ -213,7 +213,8 @@ static void put_round_head(const struct pl_staged *g, uint8_t *out)
     out += PL_ROUND_HEAD_BYTES;
     for (uint32_t i = 0; i < n->count; i++, out += PL_OPINION_BYTES) {
         pl_put_le(out, pl_float_bits(n->opinions[i].sample), 4);
-        out[4] = (uint8_t)((n->opinions[i].out ? 1 : 0) | (n->opinions[i].fresh ? 2 : 0));
+        out[4] =
+            (uint8_t)((n->opinions[i].out ? 1 : 0) | (n->opinions[i].fresh ? 2 : 0) | (n->closing ? 4 : 0));
     }
 }
 

@@ -2,6 +2,7 @@
 #include "optim/outer.h"
 
 #include "base/check.h"
+#include "base/num.h"
 #include "optim/merge_kernels.h"
 
 #include <string.h>
@@ -80,9 +81,10 @@ static float momentum_at(const struct pl_outer_rule *r, uint64_t number)
     return (float)((double)r->mu * ((double)number / ((double)r->warmup + 1)));
 }
 
-struct pl_outer_move pl_outer_at(const struct pl_outer_rule *r, uint64_t number, double progress)
+struct pl_outer_move pl_outer_at(const struct pl_outer_rule *r, uint64_t number, double progress,
+                                 double share)
 {
-    pl_assert(number > 0 && progress >= 0);
+    pl_assert(number > 0 && progress >= 0 && share >= 0 && share <= 1);
     const float mu = momentum_at(r, number);
     struct pl_outer_move m = {.lr = rate_at(r, number, progress), .keep = mu, .gain = 1, .ahead = mu};
     if (r->kind == PL_OUTER_PLAIN)
@@ -93,7 +95,14 @@ struct pl_outer_move pl_outer_at(const struct pl_outer_rule *r, uint64_t number,
         m.keep = place == 0 ? mu : 1;
         m.ahead = place == r->delay - 1 ? mu : 0;
     }
+    m.ahead = (float)((double)m.ahead * share);
     return m;
+}
+
+double pl_outer_share(uint64_t number, uint64_t clock_tokens, uint64_t merged_tokens)
+{
+    double share = (double)merged_tokens * (double)number / (double)pl_max64(clock_tokens, 1);
+    return share < 1 ? share : 1;
 }
 
 float pl_outer_codec_gain(enum pl_codec codec)

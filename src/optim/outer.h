@@ -14,7 +14,8 @@
  *
  * mu rises in a straight line over the first `warmup` steps of a fragment, and lr falls in one over the last `decay` of
  * the run's tokens: to `floor` of itself where five merges or more come in that time, less far where fewer do, not at all
- * where it is one. What an encoding takes from the length of contributions can be given back (pl_outer_codec_gain).
+ * where it is one. A closing merge, the last of a fragment, has less than the usual work behind it, and takes as much less of
+ * the momentum (`share`). What an encoding takes from the length of contributions can be given back (pl_outer_codec_gain).
  */
 #ifndef PL_OPTIM_OUTER_H
 #define PL_OPTIM_OUTER_H
@@ -45,8 +46,13 @@ struct pl_outer_move {
 };
 
 /* Step `number` of a fragment (1 is the first; the version it makes) when `progress` of the run's tokens are done, 0 to
- * 1; more counts as 1. */
-struct pl_outer_move pl_outer_at(const struct pl_outer_rule *rule, uint64_t number, double progress);
+ * 1; more counts as 1. share: 1, or pl_outer_share of a closing merge. */
+struct pl_outer_move pl_outer_at(const struct pl_outer_rule *rule, uint64_t number, double progress,
+                                 double share);
+
+/* Of the usual work of a step, what is in step `number`, whose contributions have `merged` tokens: above 0 up to 1. The usual
+ * is the run's tokens so far by the number. */
+double pl_outer_share(uint64_t number, uint64_t clock_tokens, uint64_t merged_tokens);
 
 /* OK, or INVALID with a sentence that names the field and its range. */
 enum pelago_status pl_outer_check(const struct pl_outer_rule *rule, struct pl_error *err);

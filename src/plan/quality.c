@@ -25,8 +25,8 @@ double pl_quality_overlap(double share)
 }
 
 /* PAPER 7, Table 10: bf16 and int4 0.09%, and int8, which lies between them; e3m0 is what Streaming DiLoCo sends without a
- * loss it could see (PAPER 11.2). int2 with error feedback: DESIGN 5, 4.498 against 4.483; our own runs had 0.32%. Of top-k
- * nobody published what it costs alone: no plan chooses it, and who asks for it is told the best that was scouted for 1m
+ * loss it could see (PAPER 11.2). int2 with error feedback: DESIGN 5, 4.498 against 4.483; five seeds of our own had 0.34%
+ * both ways, 0.07% up alone. Of top-k nobody published what it costs alone: no plan chooses it, and who asks for it is told the best that was scouted for 1m
  * with 54 merges of a fragment (docs/results.md); with more merges it should cost less. */
 double pl_quality_codec(enum pl_codec codec)
 {

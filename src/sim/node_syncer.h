@@ -43,6 +43,7 @@ struct pl_staged {
     uint64_t tokens;
     uint64_t clock_tokens; /* of the run, when the merge began */
     double effective;      /* number of contributions (optim/rule.h) */
+    double share;          /* of the usual work (optim/outer.h); 1 but for a closing merge */
     uint32_t contributors;
     float *theta, *momentum, *broadcast, *delta;
     uint8_t *update; /* [update_bytes]; NULL: none */
@@ -115,7 +116,8 @@ struct pl_shard_fragment *pl_snode_fragment(struct pl_snode *s, uint32_t number)
 void pl_snode_reset_values(struct pl_world *w,
                            struct pl_snode *s); /* version 0; memory of a dead process freed */
 /* The outer step that makes this version when the run's clock stands there. */
-struct pl_outer_move pl_snode_outer(const struct pl_objective *o, uint64_t version, uint64_t clock_tokens);
+struct pl_outer_move pl_snode_outer(const struct pl_objective *o, uint64_t version, uint64_t clock_tokens,
+                                    double share);
 void pl_snode_keep(struct pl_world *w, struct pl_snode *s, const struct pl_sync_effect *fx);
 void pl_snode_verify(struct pl_world *w, struct pl_snode *s, const struct pl_sync_effect *fx);
 void pl_snode_discard(struct pl_world *w, struct pl_snode *s, uint32_t learner, uint32_t fragment);

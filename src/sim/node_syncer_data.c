@@ -171,9 +171,10 @@ void pl_snode_discard(struct pl_world *w, struct pl_snode *s, uint32_t learner, 
     free_push(w, push_of(s, learner, fragment));
 }
 
-struct pl_outer_move pl_snode_outer(const struct pl_objective *o, uint64_t version, uint64_t clock_tokens)
+struct pl_outer_move pl_snode_outer(const struct pl_objective *o, uint64_t version, uint64_t clock_tokens,
+                                    double share)
 {
-    return pl_outer_at(&o->outer, version, (double)clock_tokens / (double)o->manifest.token_budget);
+    return pl_outer_at(&o->outer, version, (double)clock_tokens / (double)o->manifest.token_budget, share);
 }
 
 /* The outer step on copies, and the update that brings a learner from the old broadcast value to the new one. */
@@ -181,7 +182,7 @@ static bool stage(struct pl_world *w, struct pl_snode *s, struct pl_shard_fragme
 {
     const struct pl_objective *o = w->objective;
     struct pl_staged *g = &f->staged;
-    const struct pl_outer_move move = pl_snode_outer(o, f->version + 1, g->clock_tokens);
+    const struct pl_outer_move move = pl_snode_outer(o, f->version + 1, g->clock_tokens, g->share);
     memcpy(g->theta, f->theta, f->count * sizeof(float));
     memcpy(g->momentum, f->momentum, f->count * sizeof(float));
     pl_outer_step_by(o->pool, &move, g->delta, f->count, g->momentum, g->theta);
@@ -270,6 +271,7 @@ void pl_snode_merge(struct pl_world *w, struct pl_snode *s, const struct pl_sync
         g->tokens += c->tokens;
         free_push(w, p);
     }
+    g->share = fx->u.merge.closing ? pl_outer_share(f->version + 1, g->clock_tokens, g->tokens) : 1;
     merge_slices(w, s, f, fx->u.merge.contributor_count);
     g->good = pl_all_finite(g->delta, f->count) && stage(w, s, f);
     pl_world_at(w, &(struct pl_sim_ev){.at = w->now_ns + w->o.merge_ns,

@@ -1,7 +1,7 @@
 /* sim/node_syncer_store.c - a shard's journal: records with their tensors, snapshots, recovery. See node_syncer.h.
  *
  *   record    u32 length of the core's part, the core's part (core/record.h);
- *             ROUND: u64 token clock when the merge began, f64 effective number of contributions, merged outer gradient (fp32), encoded update
+ *             ROUND: u64 token clock when the merge began, f64 effective number of contributions, f64 share of the usual work, merged outer gradient (fp32), encoded update
  *   snapshot  section 1: the core's state; section 2: per fragment theta, momentum, broadcast (fp32);
  *             section 3: the update ring, per entry u32 fragment, u64 version, encoded update
  */
@@ -88,7 +88,7 @@ static uint64_t append(struct pl_world *w, struct pl_snode *s, const struct pl_r
     uint64_t seq = 0;
     size_t len = pl_record_encode(r, v->record, v->record_bytes);
     pl_put_le(head, len, 4);
-    uint8_t note[16];
+    uint8_t note[24];
     struct pl_bytes parts[5] = {{head, sizeof head}, {v->record, len}};
     size_t count = 2;
     if (r->type == PL_RECORD_ROUND) {
@@ -96,6 +96,7 @@ static uint64_t append(struct pl_world *w, struct pl_snode *s, const struct pl_r
         pl_assert(f->staged.active && f->staged.round == r->round && f->staged.digest == r->digest);
         pl_put_le(note, f->staged.clock_tokens, 8);
         pl_put_le(note + 8, pl_double_bits(f->staged.effective), 8);
+        pl_put_le(note + 16, pl_double_bits(f->staged.share), 8);
         parts[count++] = (struct pl_bytes){note, sizeof note};
         pl_sim_put_floats(v->floats, f->staged.delta, f->count);
         parts[count++] = (struct pl_bytes){v->floats, (size_t)f->count * 4};
@@ -284,16 +285,17 @@ static enum pelago_status replay_round(struct pl_vault *v, const struct pl_recor
     struct pl_shard_fragment *f = pl_snode_fragment(v->s, r->fragment);
     uint64_t clock_tokens = pl_read_u64(rest);
     double effective = pl_bits_double(pl_read_u64(rest));
+    double share = pl_bits_double(pl_read_u64(rest));
     const uint8_t *delta = pl_read_bytes(rest, (size_t)f->count * 4);
     size_t size = pl_reader_left(rest);
     const uint8_t *update = pl_read_bytes(rest, size);
-    if (delta == NULL || update == NULL || size == 0)
+    if (delta == NULL || update == NULL || size == 0 || !(share >= 0 && share <= 1))
         return PELAGO_CORRUPT;
     if (r->version <= f->version)
         return PELAGO_OK; /* written twice: its first sync failed and yet reached the disk */
     float *scratch = f->staged.delta;
     pl_sim_get_floats(scratch, delta, f->count);
-    const struct pl_outer_move move = pl_snode_outer(o, r->version, clock_tokens);
+    const struct pl_outer_move move = pl_snode_outer(o, r->version, clock_tokens, share);
     pl_outer_step(&move, scratch, f->count, f->momentum, f->theta);
     if (!o->ops->add_update(o->self, f->number, update, size, f->broadcast))
         return PELAGO_CORRUPT;

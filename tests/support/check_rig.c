@@ -232,9 +232,12 @@ struct pl_sync_effect crig_merge_effect(struct check_rig *r, uint32_t fragment, 
                                                        .steps = r->push[i][fragment].steps,
                                                        .tokens = r->push[i][fragment].tokens};
     }
-    return (struct pl_sync_effect){
-        .kind = PL_SYNC_FX_MERGE,
-        .u.merge = {fragment, r->round[fragment], r->version[fragment], n, r->contributors}};
+    return (struct pl_sync_effect){.kind = PL_SYNC_FX_MERGE,
+                                   .u.merge = {.fragment = fragment,
+                                               .round = r->round[fragment],
+                                               .base_version = r->version[fragment],
+                                               .contributor_count = n,
+                                               .contributors = r->contributors}};
 }
 
 void crig_merged(struct check_rig *r, uint32_t fragment, uint64_t digest)

@@ -133,8 +133,11 @@ static void plain_diloco(struct plain *p)
             (void)plain_step(p, i, s);
         if ((s + 1) % p->r->plan.period != 0 && s + 1 < p->r->plan.steps)
             continue;
-        const struct pl_outer_move move = pl_outer_at(&p->r->settings.outer, s / p->r->plan.period + 1,
-                                                      (double)(s + 1) / (double)p->r->plan.steps);
+        uint64_t before = s / p->r->plan.period, period = p->r->plan.period, all = p->r->plan.steps;
+        double part = (double)(s + 1 - before * period) * (double)(before + 1) / (double)all;
+        double share = s + 1 == all && part < 1 ? part : 1; /* the last round may be shorter */
+        const struct pl_outer_move move =
+            pl_outer_at(&p->r->settings.outer, before + 1, (double)(s + 1) / (double)all, share);
         for (uint64_t i = 0; i < floats; i++) {
             float delta = ((anchor[i] - p->trainer[0]->model->params[i]) +
                            (anchor[i] - p->trainer[1]->model->params[i])) /

@@ -53,6 +53,32 @@ static void every_rule_replays(void **state)
     }
 }
 
+static bool is_finished(struct syncer_rig *r)
+{
+    return r->finished;
+}
+
+/* Closing merges take less of the momentum by what they have of the usual work: from contributions and from the gradient in
+ * the journal. */
+static void closing_merges_replay(void **state)
+{
+    (void)state;
+    for (int whole = 0; whole < 2; whole++) {
+        syncer_rig_init(&rig, 2);
+        struct pl_settings *s = &rig.run.settings;
+        s->outer = (struct pl_outer_rule){.lr = 0.5f, .mu = 0.9f};
+        s->up = whole ? PL_CODEC_FP32 : PL_CODEC_INT4;
+        s->total_tokens = s->trainer.schedule.total_tokens = 20000;
+        syncer_rig_create(&rig);
+        syncer_rig_start(&rig);
+        for (uint64_t i = 1; i <= 2; i++)
+            syncer_rig_island(&rig, i);
+        syncer_rig_until(&rig, is_finished);
+        compare_after_restart();
+        syncer_rig_release(&rig);
+    }
+}
+
 static void backwards(struct island *is, uint32_t fragment, float *values)
 {
     for (uint64_t i = 0; i < is->run->layout.fragments[fragment].values; i++)
@@ -124,6 +150,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rule_replays),
+        cmocka_unit_test(closing_merges_replay),
         cmocka_unit_test(a_learner_that_leads_back_is_doubted_for_good),
         cmocka_unit_test(who_stops_lying_counts_again),
     };

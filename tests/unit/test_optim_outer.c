@@ -101,18 +101,21 @@ static void test_kinds(void **state)
 {
     (void)state;
     struct pl_outer_rule rule = {.lr = 0.5f, .mu = 0.25f, .kind = PL_OUTER_NESTEROV};
-    assert_move(pl_outer_at(&rule, 1, 0), 0.5f, 0.25f, 1, 0.25f);
-    assert_move(pl_outer_at(&rule, 1000, 2), 0.5f, 0.25f, 1, 0.25f);
+    assert_move(pl_outer_at(&rule, 1, 0, 1), 0.5f, 0.25f, 1, 0.25f);
+    assert_move(pl_outer_at(&rule, 1000, 2, 1), 0.5f, 0.25f, 1, 0.25f);
+    assert_move(pl_outer_at(&rule, 1000, 1, 0.5), 0.5f, 0.25f, 1, 0.125f); /* half of the usual work */
+    assert_true(pl_outer_share(10, 4000, 200) == 0.5 && pl_outer_share(10, 4000, 500) == 1);
+    assert_true(pl_outer_share(1, 0, 0) == 0);
     rule.kind = PL_OUTER_PLAIN;
-    assert_move(pl_outer_at(&rule, 3, 0), 0.5f, 0.25f, 1, 0);
+    assert_move(pl_outer_at(&rule, 3, 0, 1), 0.5f, 0.25f, 1, 0);
     rule.kind = PL_OUTER_DELAYED;
     rule.delay = 4;
-    assert_move(pl_outer_at(&rule, 1, 0), 0.5f, 0.25f, 0.25f, 0);
-    assert_move(pl_outer_at(&rule, 2, 0), 0.5f, 1, 0.25f, 0);
-    assert_move(pl_outer_at(&rule, 4, 0), 0.5f, 1, 0.25f, 0.25f);
-    assert_move(pl_outer_at(&rule, 5, 0), 0.5f, 0.25f, 0.25f, 0);
+    assert_move(pl_outer_at(&rule, 1, 0, 1), 0.5f, 0.25f, 0.25f, 0);
+    assert_move(pl_outer_at(&rule, 2, 0, 1), 0.5f, 1, 0.25f, 0);
+    assert_move(pl_outer_at(&rule, 4, 0, 1), 0.5f, 1, 0.25f, 0.25f);
+    assert_move(pl_outer_at(&rule, 5, 0, 1), 0.5f, 0.25f, 0.25f, 0);
     rule.delay = 1; /* is nesterov */
-    assert_move(pl_outer_at(&rule, 7, 0), 0.5f, 0.25f, 1, 0.25f);
+    assert_move(pl_outer_at(&rule, 7, 0, 1), 0.5f, 0.25f, 1, 0.25f);
 }
 
 static void test_warmup_and_decay(void **state)
@@ -121,10 +124,10 @@ static void test_warmup_and_decay(void **state)
     const struct pl_outer_rule rule = {.lr = 0.5f, .mu = 0.5f, .warmup = 3, .decay = 0.25f, .floor = 0.5f};
     const float mu[] = {0.125f, 0.25f, 0.375f, 0.5f, 0.5f};
     for (uint64_t v = 1; v <= 5; v++)
-        assert_move(pl_outer_at(&rule, v, 0.75), 0.5f, mu[v - 1], 1, mu[v - 1]);
-    assert_true(pl_outer_at(&rule, 35, 0.875).lr == 0.375f);
-    assert_true(pl_outer_at(&rule, 20, 1).lr == 0.25f);
-    assert_true(pl_outer_at(&rule, 200, 1.5).lr == 0.25f);
+        assert_move(pl_outer_at(&rule, v, 0.75, 1), 0.5f, mu[v - 1], 1, mu[v - 1]);
+    assert_true(pl_outer_at(&rule, 35, 0.875, 1).lr == 0.375f);
+    assert_true(pl_outer_at(&rule, 20, 1, 1).lr == 0.25f);
+    assert_true(pl_outer_at(&rule, 200, 1.5, 1).lr == 0.25f);
 }
 
 /* In the last quarter of the run come number / 4 merges: of five on the rate falls to its floor, of one not at all. */
@@ -132,13 +135,13 @@ static void test_few_merges_keep_their_rate(void **state)
 {
     (void)state;
     struct pl_outer_rule rule = {.lr = 0.5f, .decay = 0.25f, .floor = 0.5f};
-    assert_true(pl_outer_at(&rule, 12, 1).lr == 0.375f); /* three merges: half of the way */
-    assert_true(pl_outer_at(&rule, 4, 1).lr == 0.5f);
-    assert_true(pl_outer_at(&rule, 1, 1).lr == 0.5f);
-    assert_true(pl_outer_at(&rule, 3, 0.75).lr == 0.5f);
-    assert_true(pl_outer_at(&rule, 7, 0.875).lr > 0.375f);
+    assert_true(pl_outer_at(&rule, 12, 1, 1).lr == 0.375f); /* three merges: half of the way */
+    assert_true(pl_outer_at(&rule, 4, 1, 1).lr == 0.5f);
+    assert_true(pl_outer_at(&rule, 1, 1, 1).lr == 0.5f);
+    assert_true(pl_outer_at(&rule, 3, 0.75, 1).lr == 0.5f);
+    assert_true(pl_outer_at(&rule, 7, 0.875, 1).lr > 0.375f);
     rule.decay = 1;
-    assert_true(pl_outer_at(&rule, 1, 0).lr == 0.5f);
+    assert_true(pl_outer_at(&rule, 1, 0, 1).lr == 0.5f);
 }
 
 /* PAPER 11.3 by hand: theta -= lr g at every step; at every third also m = mu m + mean(g), theta -= lr mu m. */
@@ -150,7 +153,7 @@ static void test_delayed_is_what_it_says(void **state)
     double m = 0, want = 10, sum = 0;
     for (uint64_t v = 1; v <= 12; v++) {
         float g = (float)(v % 5) - 1;
-        const struct pl_outer_move move = pl_outer_at(&rule, v, 0);
+        const struct pl_outer_move move = pl_outer_at(&rule, v, 0, 1);
         pl_outer_step(&move, &g, 1, &momentum, &theta);
         sum += (double)g;
         want -= 0.5 * (double)g;
