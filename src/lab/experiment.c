@@ -40,6 +40,7 @@ static const char *const own_keys[] = {
     "trace_skip_s",
     "trace_fold",
     "restart_s",
+    "kill_every_s",
     "cohort",
     "checkpoint_s",
     "points",
@@ -402,7 +403,7 @@ static enum pelago_status set_learners(const struct pl_lab_experiment *e, struct
 static enum pelago_status read_world(const struct pl_lab_experiment *e, struct pl_lab_row *row,
                                      double *points, struct pl_error *err)
 {
-    double latency_ms = 20, mbit = 100, checkpoint_s = 0, restart_s = 1;
+    double latency_ms = 20, mbit = 100, checkpoint_s = 0, restart_s = 1, kill_every_s = 0;
     const char *name = row->name;
     row->step_ns = PL_SEC;
     row->trace_scale = 1;
@@ -416,13 +417,18 @@ static enum pelago_status read_world(const struct pl_lab_experiment *e, struct p
     PL_TRY(text(e, name, "trace", row->trace, sizeof row->trace, err));
     PL_TRY(real(e, name, "trace_scale", 1e-6, 1e9, &row->trace_scale, err));
     PL_TRY(real(e, name, "restart_s", 0.001, 1e6, &restart_s, err));
+    PL_TRY(real(e, name, "kill_every_s", 0, 1e6, &kill_every_s, err));
     PL_TRY(flag(e, name, "trace_fold", &row->trace_fold, err));
     PL_TRY(count(e, name, "trace_skip_s", 0, 1000000000, &row->trace_skip_s, err));
     PL_TRY(real(e, name, "points", 0, PL_LAB_POINTS_MAX - 1, points, err));
+    if (kill_every_s > 0 && (kill_every_s < 0.001 || row->trace[0] != '\0'))
+        return pl_fail(err, PELAGO_INVALID, "row %s: kill_every_s is 0, or 0.001 and more without a trace",
+                       name);
     row->latency_ns = (uint64_t)(latency_ms * 1e6);
     row->bandwidth = (uint64_t)(mbit * 1e6 / 8);
     row->checkpoint_ns = (uint64_t)(checkpoint_s * 1e9);
     row->restart_ns = (uint64_t)(restart_s * 1e9);
+    row->kill_every_ns = (uint64_t)(kill_every_s * 1e9);
     return PELAGO_OK;
 }
 

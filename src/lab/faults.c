@@ -1,5 +1,6 @@
-/* lab/faults.c - a log of failures as actions of the simulated world; see world.h. The log is mapped onto learners as
- * `pelago chaos` does it (chaos/trace.h): each learner stands for one machine of the log at a time. */
+/* lab/faults.c - failures as actions of the simulated world; see world.h. Logs and rates become plans as they do for
+ * `pelago chaos` (chaos/trace.h, chaos/plan.h). */
+#include "base/fmt.h"
 #include "base/num.h"
 #include "chaos/schedule.h"
 #include "chaos/trace.h"
@@ -41,7 +42,7 @@ static enum pelago_status unroll(const struct pl_chaos_plan *plan, const struct 
         pl_chaos_schedule_init(&s, plan, numbers, row->settings.learners, &none, 1, alloc, err);
     while (st == PELAGO_OK && pl_chaos_schedule_next(&s, &ev)) {
         if (*count + 2 > max)
-            st = pl_fail(err, PELAGO_LIMIT, "%s has more than %u failures", row->trace, max);
+            st = pl_fail(err, PELAGO_LIMIT, "row %s: more than %u failures", row->name, max / 2);
         else
             *count += to_actions(&ev, row->restart_ns, &actions[*count]);
     }
@@ -49,33 +50,50 @@ static enum pelago_status unroll(const struct pl_chaos_plan *plan, const struct 
     return st;
 }
 
-static enum pelago_status plan_of(const struct pl_lab_row *row, const struct pl_alloc *alloc,
-                                  struct pl_buf *log, struct pl_buf *text, struct pl_chaos_plan *plan,
-                                  struct pl_error *err)
+static enum pelago_status act_on(const char *text, size_t len, const struct pl_lab_row *row,
+                                 const struct pl_alloc *alloc, struct pl_action *actions, uint32_t max,
+                                 uint32_t *count, struct pl_error *err)
+{
+    struct pl_chaos_plan plan;
+    PL_TRY(pl_chaos_plan_parse(&plan, text, len, alloc, err));
+    enum pelago_status st = unroll(&plan, row, alloc, actions, max, count, err);
+    pl_chaos_plan_release(&plan);
+    return st;
+}
+
+static enum pelago_status read_log(const struct pl_lab_row *row, const struct pl_alloc *alloc,
+                                   struct pl_buf *log, struct pl_buf *text, struct pl_error *err)
 {
     struct pl_trace_options o = {.learners = row->settings.learners,
                                  .fold = row->trace_fold,
                                  .time_scale = row->trace_scale,
                                  .skip_s = row->trace_skip_s};
     PL_TRY(pl_input_read_all(alloc, row->trace, log, err));
-    PL_TRY(pl_trace_to_plan((const char *)log->data, log->len, &o, alloc, text, err));
-    return pl_chaos_plan_parse(plan, (const char *)text->data, text->len, alloc, err);
+    return pl_trace_to_plan((const char *)log->data, log->len, &o, alloc, text, err);
 }
 
-enum pelago_status pl_lab_faults(const struct pl_lab_row *row, const struct pl_alloc *alloc,
-                                 struct pl_action *actions, uint32_t max, uint32_t *count,
-                                 struct pl_error *err)
+enum pelago_status pl_lab_log(const struct pl_lab_row *row, const struct pl_alloc *alloc,
+                              struct pl_action *actions, uint32_t max, uint32_t *count, struct pl_error *err)
 {
-    struct pl_chaos_plan plan;
     struct pl_buf log, text;
     pl_buf_init(&log, alloc, PL_TRACE_BYTES_MAX);
     pl_buf_init(&text, alloc, PL_CHAOS_TEXT_MAX);
-    enum pelago_status st = plan_of(row, alloc, &log, &text, &plan, err);
-    if (st == PELAGO_OK) {
-        st = unroll(&plan, row, alloc, actions, max, count, err);
-        pl_chaos_plan_release(&plan);
-    }
+    enum pelago_status st = read_log(row, alloc, &log, &text, err);
+    if (st == PELAGO_OK)
+        st = act_on((const char *)text.data, text.len, row, alloc, actions, max, count, err);
     pl_buf_release(&log);
     pl_buf_release(&text);
     return st;
+}
+
+enum pelago_status pl_lab_kills(const struct pl_lab_row *row, uint64_t seed, uint64_t until_ns,
+                                const struct pl_alloc *alloc, struct pl_action *actions, uint32_t max,
+                                uint32_t *count, struct pl_error *err)
+{
+    char text[192];
+    size_t len =
+        pl_fmt(text, sizeof text, "seed %lu\nuntil %lums\nabout every %lums down random learner for %lums\n",
+               (unsigned long)seed, (unsigned long)(until_ns / PL_MS),
+               (unsigned long)(row->kill_every_ns / PL_MS), (unsigned long)(row->restart_ns / PL_MS));
+    return act_on(text, len, row, alloc, actions, max, count, err);
 }

@@ -45,10 +45,11 @@ struct pl_lab_row {
     char trace[PL_PATH_MAX];               /* a log of failures (chaos/trace.h); "": none */
     double trace_scale;                    /* so much faster */
     uint64_t trace_skip_s;                 /* of the log */
-    bool trace_fold;     /* every failure of the log counts, whatever machine it was (chaos/trace.h) */
-    uint64_t restart_ns; /* until a learner that was killed is back, where the log does not say */
-    uint32_t cohort;     /* contributions that come in time for a merge; 0: all that do */
-    uint64_t eval_every; /* merged tokens between two evaluations on the way; 0: at the end alone */
+    bool trace_fold;        /* every failure of the log counts, whatever machine it was (chaos/trace.h) */
+    uint64_t kill_every_ns; /* on average, anybody but a joiner is killed, where there is no log; 0: nobody */
+    uint64_t restart_ns;    /* until a learner that was killed is back, where the log does not say */
+    uint32_t cohort;        /* contributions that come in time for a merge; 0: all that do */
+    uint64_t eval_every;    /* merged tokens between two evaluations on the way; 0: at the end alone */
 };
 
 struct pl_lab_point {

@@ -82,8 +82,11 @@ static void put_rare(json_t *config, const struct pl_lab_row *row)
         put(config, "trace_scale", json_real(row->trace_scale));
         put_count(config, "trace_skip_s", row->trace_skip_s);
         put(config, "trace_fold", json_boolean(row->trace_fold));
-        put_count(config, "restart_ns", row->restart_ns);
     }
+    if (row->kill_every_ns > 0)
+        put_count(config, "kill_every_ns", row->kill_every_ns);
+    if (row->trace[0] != '\0' || row->kill_every_ns > 0)
+        put_count(config, "restart_ns", row->restart_ns);
 }
 
 /* All that makes the result. */

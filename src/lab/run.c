@@ -67,7 +67,7 @@ static void sort(struct pl_action *actions, uint32_t count)
     }
 }
 
-static enum pelago_status plan_actions(const struct pl_lab_world *w, struct pl_action *actions,
+static enum pelago_status plan_actions(const struct pl_lab_world *w, uint64_t seed, struct pl_action *actions,
                                        uint32_t *count, struct pl_error *err)
 {
     const struct pl_lab_row *row = w->row;
@@ -81,7 +81,10 @@ static enum pelago_status plan_actions(const struct pl_lab_world *w, struct pl_a
             (struct pl_action){.kind = PL_ACT_START, .node = i + 1, .at_ns = pl_max64(join_ns, PL_MS)};
     }
     if (row->trace[0] != '\0')
-        PL_TRY(pl_lab_faults(row, &w->lab->alloc, actions, ACTIONS_MAX, count, err));
+        PL_TRY(pl_lab_log(row, &w->lab->alloc, actions, ACTIONS_MAX, count, err));
+    if (row->kill_every_ns > 0)
+        PL_TRY(
+            pl_lab_kills(row, seed, 2 * nominal_ns(row), &w->lab->alloc, actions, ACTIONS_MAX, count, err));
     pl_assert(*count <= ACTIONS_MAX);
     sort(actions, *count);
     return PELAGO_OK;
@@ -109,7 +112,7 @@ static enum pelago_status simulate(struct pl_lab_world *w, uint64_t seed, struct
     struct pl_sim_plan plan = {.objective = &w->objective, .actions = actions, .cohort_max = w->row->cohort};
     struct pl_sim_options o = options_of(w, seed);
     struct pl_sim_result sim;
-    enum pelago_status st = plan_actions(w, actions, &plan.action_count, err);
+    enum pelago_status st = plan_actions(w, seed, actions, &plan.action_count, err);
     if (st == PELAGO_OK) {
         st = pl_sim_run(&o, &plan, &w->lab->alloc, &sim);
         if (st == PELAGO_OK)

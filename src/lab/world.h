@@ -67,9 +67,12 @@ enum pelago_status pl_lab_trainer(const struct pl_lab_world *w, uint32_t batch, 
 /* How the run goes on without a syncer: one trainer at the global batch (lab/alone.c). */
 enum pelago_status pl_lab_alone(struct pl_lab_world *w, struct pl_error *err);
 
-/* lab/faults.c: kills and returns by a log of failures, appended to actions by time. */
-enum pelago_status pl_lab_faults(const struct pl_lab_row *row, const struct pl_alloc *alloc,
-                                 struct pl_action *actions, uint32_t max, uint32_t *count,
-                                 struct pl_error *err);
+/* lab/faults.c: kills and returns, appended to actions by time: by the row's log of failures; of anybody, at random
+ * intervals of the row's mean, until the virtual time `until_ns`. */
+enum pelago_status pl_lab_log(const struct pl_lab_row *row, const struct pl_alloc *alloc,
+                              struct pl_action *actions, uint32_t max, uint32_t *count, struct pl_error *err);
+enum pelago_status pl_lab_kills(const struct pl_lab_row *row, uint64_t seed, uint64_t until_ns,
+                                const struct pl_alloc *alloc, struct pl_action *actions, uint32_t max,
+                                uint32_t *count, struct pl_error *err);
 
 #endif

@@ -167,6 +167,20 @@ static void test_a_killed_learner_comes_back(void **state)
     assert_true(killed.merged_tokens + 2 * 64 * 16 >= 10240); /* all but what died between two checkpoints */
 }
 
+/* Kills at random moments, the same for the same seed; who was killed comes back. */
+static void test_anybody_is_killed_now_and_then(void **state)
+{
+    struct lab_rig *r = *state;
+    static struct pl_lab_result calm, killed, again;
+    read_lines(r, "rows: [calm, killed]\ntrain.tokens: 20480\nlearners: 4\ncheckpoint_s: 5\n"
+                  "killed/kill_every_s: 15\nkilled/restart_s: 3\n");
+    lab_rig_run(r, "calm", 1, &calm);
+    lab_rig_run(r, "killed", 1, &killed);
+    lab_rig_run(r, "killed", 1, &again);
+    assert_true(killed.rejoins >= 2 && killed.virtual_s > calm.virtual_s);
+    assert_int_equal(killed.trace_hash, again.trace_hash);
+}
+
 static void test_late_learners_make_it_faster(void **state)
 {
     struct lab_rig *r = *state;
@@ -203,6 +217,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_speeds_are_exact, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_killed_learner_comes_back, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cohorts_are_as_asked_for, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_anybody_is_killed_now_and_then, setup, teardown),
         cmocka_unit_test_setup_teardown(test_late_learners_make_it_faster, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
