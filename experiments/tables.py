@@ -33,7 +33,9 @@ TITLES = {
     "sweep_muon": "Sweep: inner learning rate, Muon",
     "sweep_batch": "Sweep: batch",
     "sweep_topk": "Sweep: top-k with a quarter of the batch",
-    "sweep_few": "Sweep: the outer step where a fragment is merged eight times",
+    "sweep_few_2": "Sweep: the outer rate where merges are few, 2 learners",
+    "sweep_few_4": "Sweep: the outer rate where merges are few, 4 learners",
+    "sweep_few_8": "Sweep: the outer rate where merges are few, 8 learners",
 }
 
 
@@ -108,7 +110,7 @@ def lost(run):
 
 
 def time_to(run, loss):
-    """Virtual seconds until the loss was reached for good, between two points in a straight line."""
+    """Virtual seconds until the loss was reached first, between two points in a straight line."""
     points = run["outcome"]["points"]
     for (t0, _, l0), (t1, _, l1) in zip(points, points[1:]):
         if l1 <= loss:
@@ -116,12 +118,18 @@ def time_to(run, loss):
     return None
 
 
+def while_training(run):
+    """The points but for one after the closing merges, which no training follows."""
+    points = run["outcome"]["points"]
+    return points[:-1] if points and points[-1][2] == run["eval_loss"] else points
+
+
 def time_ratios(row, base):
-    """Time to the loss that both reach, as a share of the base's."""
+    """Time to the loss that both have when their training ends, as a share of the base's."""
     ratios = []
     for seed in sorted(row):
-        if seed in base and row[seed]["outcome"]["points"] and base[seed]["outcome"]["points"]:
-            target = max(row[seed]["outcome"]["points"][-1][2], base[seed]["outcome"]["points"][-1][2])
+        if seed in base and while_training(row[seed]) and while_training(base[seed]):
+            target = max(while_training(row[seed])[-1][2], while_training(base[seed])[-1][2])
             mine, other = time_to(row[seed], target), time_to(base[seed], target)
             if mine and other:
                 ratios.append(mine / other)
@@ -266,11 +274,13 @@ def scouted(path):
 def page(runs):
     lines = [
         "# Results", "",
-        "Made by `experiments/tables.py` from the lines that `pelago sim --experiment` wrote; not edited by hand. "
+        "Made by `experiments/tables.py` from the lines that `pelago sim --experiment` wrote and, where it says so, from "
+        "`experiments/notes.md`; not edited by hand. "
         "docs/experiments.md says how.", "",
         "Loss: nats a token of the outer parameters on held-out text. Difference: mean over paired seeds ± standard error "
         "of it. A bar holds when mean + 2 standard errors is at most the bar. \"No verdict\" marks rows with fewer seeds or "
         "tokens than were asked for: what they say so far.", ""]
+    lines += (pathlib.Path(__file__).parent / "notes.md").read_text(encoding="utf-8").splitlines()
     order = list(TITLES) + sorted({r["experiment"] for r in runs} - set(TITLES))
     for short in (False, True):
         for experiment in order:
