@@ -20,7 +20,7 @@ help:
 	@echo 'make cuda              the back end for NVIDIA GPUs, build/libpelago_cuda.so (needs nvcc)'
 	@echo 'make check-cuda        its operations and whole models against the others, on a machine with a GPU'
 	@echo 'make check-aarch64     merges and codecs give the same bits on aarch64, under qemu'
-	@echo 'make check-tales       does a better model get a better loss on the tales? about an hour'
+	@echo 'make check-tales       does a better model get a better loss on the tales? an hour and a half'
 	@echo 'make fuzz T=60         fuzz each target for T seconds'
 	@echo 'make mutants           prove that the simulator finds every planted fault'
 	@echo 'make cov               branch coverage of wire, core and store'

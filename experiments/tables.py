@@ -33,6 +33,7 @@ TITLES = {
     "sweep_muon": "Sweep: inner learning rate, Muon",
     "sweep_batch": "Sweep: batch",
     "sweep_topk": "Sweep: top-k with a quarter of the batch",
+    "sweep_slow": "Sweep: the outer step on a slow line",
     "sweep_few_2": "Sweep: the outer rate where merges are few, 2 learners",
     "sweep_few_4": "Sweep: the outer rate where merges are few, 4 learners",
     "sweep_few_8": "Sweep: the outer rate where merges are few, 8 learners",
@@ -165,7 +166,7 @@ def line_of(experiment, name, rows):
     newest = row[max(row)]
     losses = [r["eval_loss"] for r in row.values()]
     base = rows.get(newest.get("against"))
-    cells = [name, f"{mean_and_error(losses)[0]:.4f}", str(len(row)), f"{tokens_a_parameter(newest):.2f}"]
+    cells = [name, f"{mean_and_error(losses)[0]:.4f}", str(len(row)), f"{mean_and_error([tokens_a_parameter(r) for r in row.values()])[0]:.2f}"]
     values = differences(row, base) if base and newest.get("against") != name else []
     if values:
         mean, error = mean_and_error(values)

@@ -37,6 +37,14 @@ static enum pelago_status make_folders(struct pl_run *r)
     return PELAGO_OK;
 }
 
+/* Two of us in one folder would each write down their own processes. */
+static enum pelago_status take_folder(struct pl_run *r)
+{
+    PL_TRY(make_folders(r));
+    PL_TRY(pl_posix_dir_open(&r->folder, &r->alloc, r->args.out, PL_POSIX_DIR_EXISTING, &r->err));
+    return pl_posix_dir_lock(r->folder, r->args.out, &r->err);
+}
+
 static enum pelago_status name_paths(struct pl_run *r)
 {
     char path[PL_PATH_MAX];
@@ -122,6 +130,11 @@ static int begin(struct pl_run *r)
     struct pl_train_plan plan;
     if (pl_cluster_settings(&r->args.cluster, &plan, &r->settings, &r->err) != PELAGO_OK)
         return pl_refusal(pl_run_command, &r->err);
+    if (r->settings.quorum > r->settings.learners) {
+        (void)pl_fail(&r->err, PELAGO_INVALID, "--quorum is %u, which %u learners never are",
+                      r->settings.quorum, r->settings.learners);
+        return pl_refusal(pl_run_command, &r->err);
+    }
     if (!r->args.quiet && !r->screen.live)
         printf("a new run in %s: reading the data and its tokenizer\n", pl_text_clip(r->args.out).at);
     enum pelago_status st = make_folders(r);
@@ -305,7 +318,7 @@ static int run(struct pl_run *r)
     int code = r->args.resume ? resume(r) : begin(r);
     if (code != PL_EXIT_OK)
         return code;
-    if (make_folders(r) != PELAGO_OK || pl_run_prepare(r) != PELAGO_OK)
+    if (take_folder(r) != PELAGO_OK || pl_run_prepare(r) != PELAGO_OK)
         return pl_failure(pl_run_command, &r->err);
     return is_complete(r) ? report_again(r) : watch(r);
 }

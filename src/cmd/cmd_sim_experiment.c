@@ -11,6 +11,7 @@
 #include "data/input.h"
 #include "lab/experiment.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -146,7 +147,8 @@ static int run_file(struct sitting *s)
                                   pl_text_clip(s->call->row).at);
     s->results = fopen(path, "a");
     if (s->results == NULL)
-        return pl_sim_usage_error("%s cannot be written", pl_text_clip(path).at);
+        return pl_sim_usage_error("%s cannot be written (%s); --results FILE says where else",
+                                  pl_text_clip(path).at, strerror(errno));
     if (pl_input_read_all(&s->lab.alloc, path, &s->known, &err) != PELAGO_OK) {
         (void)fclose(s->results);
         return pl_sim_usage_error("%s", err.text);

@@ -195,6 +195,7 @@ void pl_run_release(struct pl_run *r)
         pl_buf_release(&r->status);
     pl_alloc_free(&r->alloc, r->syncers, r->settings.shards * sizeof *r->syncers);
     pl_alloc_free(&r->alloc, r->learners, r->settings.learners * sizeof *r->learners);
+    pl_posix_dir_close(r->folder);
 }
 
 /* ---- run.json: for chaos, and for a person who wonders which process is which ---- */

@@ -41,6 +41,7 @@ struct pl_run {
     struct pl_run_args args;
     struct pl_settings settings;
     struct pl_alloc alloc;
+    struct pl_posix_dir *folder; /* OUT, locked while this process is at work in it */
     char program[PL_PATH_MAX];
     char home[PL_PATH_MAX], log[PL_PATH_MAX];                  /* OUT/syncer, OUT/log */
     char learner_token[PL_PATH_MAX], shard_token[PL_PATH_MAX]; /* "@OUT/..." */

@@ -421,9 +421,10 @@ static enum pelago_status read_world(const struct pl_lab_experiment *e, struct p
     PL_TRY(flag(e, name, "trace_fold", &row->trace_fold, err));
     PL_TRY(count(e, name, "trace_skip_s", 0, 1000000000, &row->trace_skip_s, err));
     PL_TRY(real(e, name, "points", 0, PL_LAB_POINTS_MAX - 1, points, err));
-    if (kill_every_s > 0 && (kill_every_s < 0.001 || row->trace[0] != '\0'))
-        return pl_fail(err, PELAGO_INVALID, "row %s: kill_every_s is 0, or 0.001 and more without a trace",
-                       name);
+    if (kill_every_s > 0 && kill_every_s < 0.001)
+        return pl_fail(err, PELAGO_INVALID, "row %s: kill_every_s is below 0.001; 0 kills nobody", name);
+    if (kill_every_s > 0 && row->trace[0] != '\0')
+        return pl_fail(err, PELAGO_INVALID, "row %s has a trace and kill_every_s: one of them", name);
     row->latency_ns = (uint64_t)(latency_ms * 1e6);
     row->bandwidth = (uint64_t)(mbit * 1e6 / 8);
     row->checkpoint_ns = (uint64_t)(checkpoint_s * 1e9);

@@ -83,8 +83,8 @@ static enum pelago_status plan_actions(const struct pl_lab_world *w, uint64_t se
     if (row->trace[0] != '\0')
         PL_TRY(pl_lab_log(row, &w->lab->alloc, actions, ACTIONS_MAX, count, err));
     if (row->kill_every_ns > 0)
-        PL_TRY(
-            pl_lab_kills(row, seed, 2 * nominal_ns(row), &w->lab->alloc, actions, ACTIONS_MAX, count, err));
+        PL_TRY(pl_lab_kills(row, seed, options_of(w, seed).duration_ns, &w->lab->alloc, actions, ACTIONS_MAX,
+                            count, err));
     pl_assert(*count <= ACTIONS_MAX);
     sort(actions, *count);
     return PELAGO_OK;

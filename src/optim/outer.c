@@ -45,8 +45,10 @@ enum pelago_status pl_outer_check(const struct pl_outer_rule *r, struct pl_error
                        "the outer learning rate is out of range, expected above 0 up to 10");
     if (!(r->mu >= 0 && r->mu < 1))
         return pl_fail(err, PELAGO_INVALID, "the outer momentum is out of range, expected 0 to below 1");
-    if (!(r->decay >= 0 && r->decay <= 1) || !(r->floor >= 0 && r->floor <= 1))
-        return pl_fail(err, PELAGO_INVALID, "outer_decay or outer_floor is out of range, expected 0 to 1");
+    if (!(r->decay >= 0 && r->decay <= 1))
+        return pl_fail(err, PELAGO_INVALID, "outer_decay is out of range, expected 0 to 1");
+    if (!(r->floor >= 0 && r->floor <= 1))
+        return pl_fail(err, PELAGO_INVALID, "outer_floor is out of range, expected 0 to 1");
     if (r->kind == PL_OUTER_DELAYED && (r->delay < 1 || r->delay > DELAY_MAX))
         return pl_fail(err, PELAGO_INVALID, "outer_delay is %u, expected 1 to %u", r->delay,
                        (unsigned)DELAY_MAX);

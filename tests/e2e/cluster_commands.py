@@ -339,6 +339,7 @@ def mistakes_in_files():
     refused("--out FOLDER is needed", "run", code=2)
     refused("--algorithm is 'magic'", "run", "--out", temp / "y", "--algorithm", "magic", code=2)
     refused("holds no run to go on with", "run", "--out", temp / "y", "--resume")
+    refused("--quorum is 3, which 2 learners never are", "run", "--out", temp / "y", "--learners", 2, "--quorum", 3, code=2)
     assert not (temp / "y").exists()
     for name, sentence, words in [("laptop", "holds no run", ["run", "--out", temp / "y", "--resume"]),
                                   ("uneven", "holds no run", ["run", "--out", temp / "y", "--resume"]),
@@ -367,6 +368,9 @@ def whole_run():
         line = Path(f"/proc/{child['pid']}/cmdline").read_bytes().split(b"\0")
         assert line[0] == b"pelago" and line[1] in (b"learner", b"syncer"), line
         assert int(Path(f"/proc/{child['pid']}/stat").read_text().split()[3]) == p.popen.pid
+    before = (out / "run.json").read_text()
+    refused("another pelago is at work in", "run", "--out", out, "--resume")
+    assert (out / "run.json").read_text() == before
     victim = children(out, "learners")[1]["pid"]
     os.kill(victim, signal.SIGKILL)
     until(lambda: children(out, "learners")[1]["pid"] not in (None, victim), "the learner to return", p.popen)
