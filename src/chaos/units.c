@@ -64,12 +64,18 @@ static const char *read_decimal(const char *p, struct decimal *d)
 static bool scale(const struct decimal *d, uint64_t numerator, uint64_t denominator, uint64_t *out)
 {
     uint64_t v = d->digits;
-    if (d->exponent > 18 || d->exponent < -18 || pl_mul_overflow(v, numerator, &v))
+    int e = d->exponent;
+    if (e > 18 || e < -18)
         return false;
-    for (int e = d->exponent; e > 0; e--)
+    for (; e < 0 && numerator % 10 == 0;
+         e++) /* first, so that what fits in the end does not overflow on the way */
+        numerator /= 10;
+    if (pl_mul_overflow(v, numerator, &v))
+        return false;
+    for (; e > 0; e--)
         if (pl_mul_overflow(v, 10, &v))
             return false;
-    for (int e = d->exponent; e < 0; e++)
+    for (; e < 0; e++)
         v /= 10;
     *out = v / denominator;
     return *out <= PL_COUNT_MAX;

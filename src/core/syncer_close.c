@@ -165,7 +165,7 @@ static bool next_closing_round(struct pl_syncer *s, struct pl_sync_fxs *out)
 
 uint64_t pl_sync_closing_due_ns(const struct pl_syncer *s)
 {
-    if (s->phase == PL_PHASE_DONE && !s->finished_said && s->live == 0)
+    if (s->phase == PL_PHASE_DONE && s->listening && !s->finished_said && s->live == 0)
         return s->settled_ns;
     return s->phase == PL_PHASE_CLOSING && s->settled_ns > s->now ? s->settled_ns : PL_NEVER;
 }
