@@ -102,7 +102,8 @@ bool pl_unit_number(const char *word, uint64_t *out)
 bool pl_unit_time(const char *word, uint64_t *ns)
 {
     static const struct unit table[] = {
-        {"us", PL_US, 1}, {"ms", PL_MS, 1}, {"s", PL_SEC, 1}, {"m", 60 * PL_SEC, 1}, {"h", 3600 * PL_SEC, 1}};
+        {"us", PL_US, 1},        {"ms", PL_MS, 1},        {"s", PL_SEC, 1},        {"m", 60 * PL_SEC, 1},
+        {"min", 60 * PL_SEC, 1}, {"h", 3600 * PL_SEC, 1}, {"d", 86400 * PL_SEC, 1}};
     if (strcmp(word, "0") == 0) {
         *ns = 0;
         return true;

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 bool pl_unit_number(const char *word, uint64_t *out); /* 7, 1e6 */
-bool pl_unit_time(const char *word, uint64_t *ns);    /* us, ms, s, m, h; "0" too */
+bool pl_unit_time(const char *word, uint64_t *ns);    /* us, ms, s, m or min, h, d; "0" too */
 bool pl_unit_rate(const char *word,
                   uint64_t *byte_s); /* bit, kbit, Mbit, Gbit, B, kB, MB, GB; "/s" may follow */
 bool pl_unit_bytes(const char *word, uint64_t *bytes);     /* plain, B, kB, MB, GB */

@@ -49,6 +49,8 @@ static void read_learner(struct pl_view_learner *l, const struct pl_json *j)
                                   .tokens_per_s = real_of(j, "tokens_per_s", 0),
                                   .merged_share = real_of(j, "merged_share", -1),
                                   .silent_s = real_of(j, "silent_s", 0),
+                                  .rejoined =
+                                      (uint32_t)pl_min64(pl_sub_sat(count_of(j, "joins"), 1), UINT32_MAX),
                                   .steps = count_of(j, "steps"),
                                   .tokens = count_of(j, "tokens"),
                                   .bytes_up = count_of(j, "bytes_up"),
@@ -185,7 +187,7 @@ static void add_learner(const struct pl_view_learner *l, bool color, struct pl_v
                        : "\x1b[31m",
                 state, color ? "\x1b[0m" : "", loss_text(l->loss).at, l->steps,
                 pl_view_count(l->tokens_per_s).at, bytes_text(l->bytes_up).at, bytes_text(l->bytes_down).at,
-                share_text(l->merged_share).at, l->restarts);
+                share_text(l->merged_share).at, l->rejoined);
 }
 
 void pl_cluster_view_page(const struct pl_cluster_view *v, double rate, bool color, uint32_t rows,
@@ -205,7 +207,7 @@ void pl_cluster_view_page(const struct pl_cluster_view *v, double rate, bool col
                 pl_sub_sat(v->joins, v->known), v->refused);
     pl_page_add(out, "%s", "");
     pl_page_add(out, "%s  %-12s %-10s %8s %8s %10s %10s %10s %8s %8s%s", bold, "learner", "state", "loss",
-                "steps", "tokens/s", "up", "down", "merged", "restarts", off);
+                "steps", "tokens/s", "up", "down", "merged", "rejoined", off);
     uint32_t room = rows > out->count + 2 ? rows - out->count - 2 : 1;
     uint32_t shown = pl_min32(v->learner_count, pl_min32(room, PL_VIEW_LINES_MAX - out->count - 8));
     for (uint32_t i = 0; i < shown; i++)

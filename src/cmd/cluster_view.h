@@ -15,9 +15,9 @@ struct pl_view_learner {
     double loss, tokens_per_s, merged_share, silent_s;
     uint64_t steps, tokens, bytes_up, bytes_down;
     /* Filled in by `run`, which has the processes: */
-    char name[24]; /* "": the identity's number is shown */
-    char note[32]; /* "": nothing to say; else instead of the state */
-    uint32_t restarts;
+    char name[24];     /* "": the identity's number is shown */
+    char note[32];     /* "": nothing to say; else instead of the state */
+    uint32_t rejoined; /* joins after the first, since the syncer's start */
 };
 
 struct pl_cluster_view {

@@ -41,6 +41,7 @@ struct learner {
     struct pl_settings settings;
     struct pl_learner_host *host;     /* or */
     struct pl_reduce_learner *reduce; /* of the synchronous algorithms */
+    bool complete;                    /* the run was over before we came */
     bool done;
     int caught;
     struct pl_error err;
@@ -93,6 +94,7 @@ static enum pelago_status join(struct learner *l)
                         .patience_ns = l->patience_ns,
                         .log = pl_log_line};
     enum pelago_status st = pl_join_folder(&j, &l->err);
+    l->complete = st == PELAGO_OK && j.complete;
     l->settings = j.settings;
     memset(&j.own, 0, sizeof j.own);
     return st;
@@ -254,9 +256,14 @@ static int serve(struct learner *l)
     pl_reduce_learner_free(l->reduce);
     if (l->err.status != PELAGO_OK && l->caught == 0)
         return pl_failure(command, &l->err);
-    pl_log_line(NULL, l->caught != 0 ? "learner.stop the same folder goes on with pelago learner --dir"
-                                     : "learner.complete the run is complete; thank you");
-    return l->caught != 0 ? 128 + l->caught : PL_EXIT_OK;
+    if (l->caught != 0) {
+        pl_log_line(NULL, "learner.stop the same folder goes on with pelago learner --dir");
+        return 128 + l->caught;
+    }
+    pl_log_line(NULL, "learner.complete the run is complete; thank you");
+    if (pl_join_note_complete(&l->alloc, l->folder, &l->err) != PELAGO_OK)
+        pl_log_line(NULL, l->err.text); /* a later start would ask again */
+    return PL_EXIT_OK;
 }
 
 /* ---- the command line ---- */
@@ -338,7 +345,7 @@ static bool parse(struct learner *l, int argc, char **argv, int *code)
 int pl_cmd_learner(int argc, char **argv)
 {
     static struct learner l;
-    int code;
+    int code = PL_EXIT_OK;
     l.alloc = pl_alloc_system();
     l.speed = 1;
     l.patience_ns = 60 * PL_SEC;
@@ -352,6 +359,8 @@ int pl_cmd_learner(int argc, char **argv)
             st = join(&l);
         if (st != PELAGO_OK)
             code = st == PELAGO_INVALID ? pl_refusal(command, &l.err) : pl_failure(command, &l.err);
+        else if (l.complete)
+            pl_log_line(NULL, "learner.complete the run of this folder is complete already; nothing to do");
         else
             code = serve(&l);
     }

@@ -208,6 +208,18 @@ static enum pelago_status load_settings(struct syncer *s)
     return st;
 }
 
+/* "host:0" is any port, but the same again: learners know no other. */
+static const char *choose_listen(const struct syncer *s)
+{
+    const char *colon = s->listen != NULL ? strrchr(s->listen, ':') : NULL;
+    bool any = colon != NULL && strcmp(colon, ":0") == 0;
+    if (s->listen == NULL)
+        return s->kept_listen[0] != '\0' ? s->kept_listen : default_listen;
+    size_t host = any ? (size_t)(colon - s->listen) + 1 : 0;
+    return any && s->kept_listen[0] != '\0' && strncmp(s->kept_listen, s->listen, host) == 0 ? s->kept_listen
+                                                                                             : s->listen;
+}
+
 /* PL_EXIT_OK, or the code after saying what is wrong. */
 static int prepare(struct syncer *s)
 {
@@ -220,8 +232,11 @@ static int prepare(struct syncer *s)
     } else if (s->shard > 0 || s->join != NULL) {
         st = make_shard(s);
     } else {
-        pl_log_line(NULL, "syncer.create a new run; reading the data and its tokenizer");
-        st = pl_cluster_create(&s->args, s->dir, &s->settings, &s->err);
+        st = pl_listen_check(choose_listen(s), &s->err); /* before anything is written that would stay */
+        if (st == PELAGO_OK) {
+            pl_log_line(NULL, "syncer.create a new run; reading the data and its tokenizer");
+            st = pl_cluster_create(&s->args, s->dir, &s->settings, &s->err);
+        }
     }
     if (st == PELAGO_OK && s->shard >= s->settings.shards) {
         st = pl_fail(&s->err, PELAGO_INVALID, "--shard is %u, but the run has %u: they count from 0",
@@ -277,18 +292,6 @@ static enum pelago_status introduce(struct syncer *s)
     printf("\n");
     (void)fflush(stdout);
     return PELAGO_OK;
-}
-
-/* "host:0" is any port, but the same again: learners know no other. */
-static const char *choose_listen(const struct syncer *s)
-{
-    const char *colon = s->listen != NULL ? strrchr(s->listen, ':') : NULL;
-    bool any = colon != NULL && strcmp(colon, ":0") == 0;
-    if (s->listen == NULL)
-        return s->kept_listen[0] != '\0' ? s->kept_listen : default_listen;
-    size_t host = any ? (size_t)(colon - s->listen) + 1 : 0;
-    return any && s->kept_listen[0] != '\0' && strncmp(s->kept_listen, s->listen, host) == 0 ? s->kept_listen
-                                                                                             : s->listen;
 }
 
 static enum pelago_status begin(struct syncer *s)

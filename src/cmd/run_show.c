@@ -52,7 +52,6 @@ static void name_learners(struct pl_run *r)
             if (l->identity != p->identity)
                 continue;
             (void)snprintf(l->name, sizeof l->name, "%s", p->child.name);
-            l->restarts = p->child.starts > 0 ? p->child.starts - 1 : 0;
             (void)snprintf(l->note, sizeof l->note, "%s", note_of(p, l));
         }
     }

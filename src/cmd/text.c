@@ -11,9 +11,8 @@ enum { CLIP_CHARS = 60 };
 static const struct {
     const char *name;
     uint64_t ns;
-} units[] = {
-    {"s", PL_SEC},        {"ms", PL_MS},        {"us", PL_US},        {"ns", 1},
-    {"min", 60 * PL_SEC}, {"h", 3600 * PL_SEC}, {"d", 86400 * PL_SEC}}; /* the last three: read only */
+} units[] = {{"s", PL_SEC},      {"ms", PL_MS},        {"us", PL_US},        {"ns", 1}, {"min", 60 * PL_SEC},
+             {"m", 60 * PL_SEC}, {"h", 3600 * PL_SEC}, {"d", 86400 * PL_SEC}}; /* the last four: read only */
 
 static bool read_digits(const char **text, uint64_t *out)
 {

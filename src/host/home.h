@@ -7,6 +7,7 @@
  *   address           one line: where the home shard listens, as learners dial it
  *   origin            syncers: digests of version 0 (syncer_origin.c)
  *   invitations.json  home shard only: open invitations and the next identity
+ *   complete          learners only: the syncer said that the run is over
  */
 #ifndef PL_HOST_HOME_H
 #define PL_HOST_HOME_H

@@ -11,7 +11,9 @@
 
 #define PATIENCE_NS (60 * PL_SEC)
 #define TRY_NS (10 * PL_SEC) /* of one attempt */
-enum { BUSY_TIMES = 10, PAUSE_MS = 200, PAUSE_MS_MAX = 5000, SKEW_S = 60 };
+enum { COMPLETE_BYTES_MAX = 256, BUSY_TIMES = 10, PAUSE_MS = 200, PAUSE_MS_MAX = 5000, SKEW_S = 60 };
+
+static const char complete_name[] = "complete";
 
 static void say(const struct pl_join *j, const char *format, ...)
 {
@@ -175,15 +177,47 @@ enum pelago_status pl_join(struct pl_join *j, struct pl_error *err)
     return get_settings(j, err);
 }
 
+/* A folder whose credentials are of another run than the token's is for pl_join to refuse. */
+static bool was_complete(struct pl_join *j)
+{
+    struct pl_buf text;
+    struct pl_token token;
+    struct pl_credentials own;
+    pl_buf_init(&text, j->alloc, COMPLETE_BYTES_MAX);
+    bool complete = pl_home_read(j->dir, complete_name, &text, NULL) == PELAGO_OK;
+    pl_buf_release(&text);
+    if (!complete || j->token == NULL)
+        return complete;
+    complete = pl_token_parse(j->token, &token, NULL) == PELAGO_OK &&
+               pl_home_load_credentials(j->dir, "credentials", j->alloc, &own, NULL) == PELAGO_OK &&
+               memcmp(token.fingerprint, own.fingerprint, sizeof own.fingerprint) == 0;
+    memset(&own, 0, sizeof own);
+    return complete;
+}
+
 enum pelago_status pl_join_folder(struct pl_join *j, struct pl_error *err)
 {
     PL_TRY(pl_posix_dir_open(&j->dir, j->alloc, j->folder,
                              j->token != NULL ? PL_POSIX_DIR_CREATE : PL_POSIX_DIR_EXISTING, err));
     enum pelago_status st = pl_posix_dir_lock(j->dir, j->folder, err);
-    if (st == PELAGO_OK)
-        st = pl_join(j, err);
+    if (st == PELAGO_OK) {
+        j->complete = was_complete(j);
+        st = j->complete ? PELAGO_OK : pl_join(j, err);
+    }
     pl_posix_dir_close(j->dir);
     j->dir = NULL;
+    return st;
+}
+
+enum pelago_status pl_join_note_complete(const struct pl_alloc *alloc, const char *folder,
+                                         struct pl_error *err)
+{
+    static const uint8_t over[] = "the run is complete\n";
+    struct pl_posix_dir *dir;
+    PL_TRY(pl_posix_dir_open(&dir, alloc, folder, PL_POSIX_DIR_EXISTING, err));
+    enum pelago_status st =
+        pl_home_write(dir, complete_name, (struct pl_bytes){over, sizeof over - 1}, false, err);
+    pl_posix_dir_close(dir);
     return st;
 }
 

@@ -27,12 +27,17 @@ struct pl_join {
     char address[PL_ADDRESS_MAX];
     struct pl_settings settings;
     uint64_t settings_digest;
+    bool
+        complete; /* the run was over when this folder last took part: there is nothing to join, and nobody was asked */
 };
 
 /* Identity, address and settings, from the folder or from home; the folder then has them. */
 enum pelago_status pl_join(struct pl_join *j, struct pl_error *err);
 /* The same for j->folder, which is opened, made where there is a token, and locked meanwhile; afterwards j->dir is NULL. */
 enum pelago_status pl_join_folder(struct pl_join *j, struct pl_error *err);
+/* Written down for the next start: the run of this folder is over. */
+enum pelago_status pl_join_note_complete(const struct pl_alloc *alloc, const char *folder,
+                                         struct pl_error *err);
 /* The run's tokenizer.json into out, which stays empty where the run has none. After pl_join. */
 enum pelago_status pl_join_tokenizer(struct pl_join *j, struct pl_buf *out, struct pl_error *err);
 

@@ -97,6 +97,8 @@ struct pl_net_options {
  * port taken, no permission, no such address. */
 enum pelago_status pl_listen(struct pl_listener **out, const struct pl_net_options *o, const char *address,
                              const struct pl_conn_ops *ops, void *listener_user, struct pl_error *err);
+/* Could it, now? With the same sentences; for whoever has something to write down first. */
+enum pelago_status pl_listen_check(const char *address, struct pl_error *err);
 void pl_listener_close(struct pl_listener *l); /* NULL is fine; connections stay */
 uint32_t pl_listener_port(const struct pl_listener *l);
 /* For opened(): members are never turned out to make room for others, so that nobody may be many of them. A learner has two

@@ -459,18 +459,25 @@ static int add_socket(struct pl_listener *l, struct addrinfo *a, bool v6_only)
     return 0;
 }
 
-static enum pelago_status open_sockets(struct pl_listener *l, const char *text, struct pl_error *err)
+/* To be freed where it is OK. */
+static enum pelago_status find_addresses(const char *text, struct addrinfo **list, struct pl_error *err)
 {
     struct pl_address address;
-    struct addrinfo *list = NULL;
     const struct addrinfo hints = {
         .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
     PL_TRY(pl_address_parse(text, &address, err));
     bool any = address.host[0] == '\0' || strcmp(address.host, "*") == 0;
-    int code = getaddrinfo(any ? NULL : address.host, address.port, &hints, &list);
-    if (code != 0)
-        return pl_fail(err, PELAGO_NOTFOUND, "there is no host named %s to listen on: %s", address.host,
-                       gai_strerror(code));
+    int code = getaddrinfo(any ? NULL : address.host, address.port, &hints, list);
+    if (code == 0)
+        return PELAGO_OK;
+    return pl_fail(err, PELAGO_NOTFOUND, "there is no host named %s to listen on: %s", address.host,
+                   gai_strerror(code));
+}
+
+static enum pelago_status open_sockets(struct pl_listener *l, const char *text, struct pl_error *err)
+{
+    struct addrinfo *list = NULL;
+    PL_TRY(find_addresses(text, &list, err));
     int error = EADDRNOTAVAIL;
     for (struct addrinfo *a = list; a != NULL && l->socket_count < SOCKETS_MAX; a = a->ai_next) {
         int e = add_socket(l, a, list->ai_next != NULL);
@@ -482,6 +489,22 @@ static enum pelago_status open_sockets(struct pl_listener *l, const char *text, 
     }
     freeaddrinfo(list);
     return l->socket_count > 0 ? PELAGO_OK : explain(error, text, err);
+}
+
+enum pelago_status pl_listen_check(const char *address, struct pl_error *err)
+{
+    struct addrinfo *list = NULL;
+    PL_TRY(find_addresses(address, &list, err));
+    int error = 0, opened = 0;
+    for (const struct addrinfo *a = list; a != NULL; a = a->ai_next) {
+        int fd = open_socket(a, list->ai_next != NULL);
+        error = fd < 0 && (error == 0 || errno == EADDRINUSE || errno == EACCES) ? errno : error;
+        opened += fd >= 0 ? 1 : 0;
+        if (fd >= 0)
+            (void)close(fd);
+    }
+    freeaddrinfo(list);
+    return opened > 0 && error != EADDRINUSE && error != EACCES ? PELAGO_OK : explain(error, address, err);
 }
 
 static void set_limits(struct pl_net_options *o)

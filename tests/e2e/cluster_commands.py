@@ -122,6 +122,9 @@ def join_and_finish():
     refused("nobody listens", "status", home)
     s = syncer(home)
     until(lambda: status(home)["alive"] == 2 and status(home)["tokens"] > before, "both to come back", s.popen)
+    second.end(signal.SIGKILL)
+    second = Process("learner", "--dir", temp / "two", "--threads", 1, "--pace", "20ms")
+    until(lambda: re.search(r"^ *2 .* 1$", run("status", home)[0], re.M), "a learner that has rejoined once", s.popen)
 
     # SIGTERM: politely, and on with it
     assert first.end() == 128 + signal.SIGTERM and "learner.stop" in first.said(), first.said()
@@ -131,6 +134,7 @@ def join_and_finish():
     for p in (s, first, second):
         assert p.popen.wait(PATIENCE) == 0, p.said()
     assert "run.complete" in s.said() and "learner.complete" in first.said()
+    assert "is complete already" in run("learner", "--dir", temp / "one")[1]  # and does not train for nobody
 
     assert "loss" in run("eval", home, "--data", "builtin:tales", "--tokens", 500)[0]
     assert len(run("sample", home, "--tokens", 20)[0]) > 0
@@ -163,6 +167,9 @@ def mistakes_of_syncers():
         taken.listen()
         port = taken.getsockname()[1]
         refused("is taken: another program listens there", "syncer", "--dir", temp / "p1", "--listen", f"127.0.0.1:{port}", *TINY)
+    again = syncer(temp / "p1", *TINY)  # nothing was left behind: the same line begins
+    assert token_of(again).startswith("pelago1-")
+    again.end()
     run("syncer", "--dir", temp / "p2", "--listen", "nonsense", *TINY, code=2)
     run("syncer", "--dir", temp / "p3", "--listen", "192.0.2.1:7441", *TINY, code=1)
     refused("--dir FOLDER is needed", "syncer", code=2)
@@ -472,7 +479,7 @@ def shards():
 def codecs():
     """Top-k up, e3m0 down, small blocks held back: every learner has the syncer's bits after every update, to the end."""
     out = temp / "codecs"
-    (temp / "codecs.yaml").write_text("up: topk64\ndown: e3m0\nselective: 0.1\nlearners: 2\ntokens: 60k\nthreads: 1\n")
+    (temp / "codecs.yaml").write_text("up: topk64\ndown: e3m0\nselective: 0.1\nlearners: 2\ntokens: 150k\nthreads: 1\n")
     text = run("run", "--out", out, *TINY, "--config", temp / "codecs.yaml", "--quiet")[0]
     assert "validation: loss" in text, text
     report = json.loads((out / "report.json").read_text())

@@ -202,6 +202,7 @@ static void test_units(void **state)
     char text[40];
     assert_true(pl_unit_time("250ms", &v) && v == 250 * PL_MS);
     assert_true(pl_unit_time("1.5h", &v) && v == 5400 * PL_SEC);
+    assert_true(pl_unit_time("2min", &v) && v == 120 * PL_SEC && pl_unit_time("2m", &v) && v == 120 * PL_SEC);
     assert_true(pl_unit_time("30066666.600s", &v) && v == UINT64_C(30066666600) * PL_MS);
     assert_true(pl_unit_time("0", &v) && v == 0);
     assert_true(pl_unit_rate("25Mbit/s", &v) && v == 3125000);

@@ -38,6 +38,8 @@ static void test_times(void **state)
     }
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         assert_false(pl_text_time(wrong[i], &ns));
+    assert_true(pl_text_time("3m", &ns) && ns == 180 * PL_SEC && pl_text_time("3min", &ns) &&
+                ns == 180 * PL_SEC);
     assert_string_equal(pl_text_of_time(90000 * PL_MS).at, "90s");
     assert_string_equal(pl_text_of_time(UINT64_MAX).at, "18446744073709551615ns");
 }
