@@ -19,5 +19,5 @@ uint64_t pl_grace_ns(const struct pl_grace_in *in)
      * library). */
     uint64_t whole = mul_sat(slack / PPM, in->gamma_ppm);
     uint64_t part = slack % PPM * in->gamma_ppm / PPM;
-    return pl_min64(in->step_ns, pl_add_sat(whole, part));
+    return pl_min64(mul_sat(in->step_ns, in->stretch), pl_add_sat(whole, part));
 }

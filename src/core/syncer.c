@@ -108,6 +108,7 @@ struct pl_syncer *pl_syncer_init(void *memory, size_t bytes, const struct pl_syn
     s->learners_max = o->learners_max;
     s->conns_max = o->conns_max;
     s->quorum = o->manifest->quorum;
+    s->stretch = 1;
     s->overlap = o->manifest->overlap_steps;
     s->period = o->manifest->period_steps;
     s->units_max = PL_UNITS_HELD_MAX * o->learners_max;
@@ -410,11 +411,6 @@ void pl_syncer_step(struct pl_syncer *s, const struct pl_sync_event *ev, struct 
 
 /* ---- views ---- */
 
-static uint64_t stride_of(const struct pl_syncer *s, uint32_t m)
-{
-    return s->learners[m].stride;
-}
-
 static uint64_t overlap_of(const struct pl_syncer *s, uint32_t m)
 {
     return pl_sync_overlap_eff(s, m);
@@ -436,7 +432,7 @@ void pl_syncer_view(struct pl_syncer *s, struct pl_sync_view *out)
         .live = s->live,
         .quorum = s->quorum,
         .overlap_eff = (uint32_t)pl_sync_kth(s, s->quorum, overlap_of),
-        .period_eff = s->period * (uint32_t)pl_sync_kth(s, s->quorum, stride_of),
+        .period_eff = s->period * s->stretch,
         .phase = s->phase,
     };
 }

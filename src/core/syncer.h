@@ -187,7 +187,7 @@ struct pl_sync_view {
     uint64_t rounds_merged, rounds_void, rounds_busy;
     uint32_t known, live, quorum;
     uint32_t overlap_eff; /* tau_eff of the K-th best learner */
-    uint32_t period_eff;  /* H times the K-th smallest stride */
+    uint32_t period_eff;  /* H times the stretch: docs/decisions/0002 */
     enum pl_phase phase;
 };
 struct pl_learner_view {

@@ -31,15 +31,17 @@ static void check_cell(const struct pl_syncer *s, uint32_t m, uint32_t f)
 static void check_learner(const struct pl_syncer *s, uint32_t m)
 {
     const struct learner *l = &s->learners[m];
-    uint32_t pulls = 0, sending = 0, behind = 0;
+    uint32_t pulls = 0, receiving = 0, sending = 0, behind = 0;
     for (uint32_t f = 0; f < s->fragment_count; f++) {
         const struct cell *c = cell_of(s, m, f);
         check_cell(s, m, f);
         pulls += c->push >= PUSH_PULLED && c->push <= PUSH_VERIFYING ? 1 : 0;
+        receiving += c->push == PUSH_RECEIVING || c->push == PUSH_VERIFYING ? 1 : 0;
         sending += c->sending != PL_NONE64 ? 1 : 0;
         behind += c->acked != s->fragments[f].version ? 1 : 0;
     }
-    pl_assert(l->pulls_out == pulls && l->sending == sending && l->draining <= sending);
+    pl_assert(l->pulls_out == pulls && l->sending == sending && l->draining <= sending && l->owing <= pulls &&
+              l->receiving == receiving);
     pl_assert(l->stride > 0 && l->stride <= PL_STRIDE_MAX && (l->stride & (l->stride - 1)) == 0);
     pl_assert((l->control != PL_NONE32) == (l->state == LEARNER_GREETED || l->state == LEARNER_LIVE));
     if (l->control != PL_NONE32) {

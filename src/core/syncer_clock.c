@@ -1,4 +1,4 @@
-/* core/syncer_clock.c - reports, the shard's clock t, the run's token clock, and how far ahead each learner is asked.
+/* core/syncer_clock.c - reports, the shard's clock t, the run's token clock, and when each learner is asked.
  *
  * The clock (I19): t ticks no sooner than one interval after the last tick, the interval being the K-th
  * smallest average step time of the live learners, and only when K identities have done a step since. It is not "K
@@ -12,11 +12,7 @@
 
 #include "base/check.h"
 
-enum {
-    GOOD_ROUNDS_MIN = 2, /* rounds in time before a smaller stride is tried; doubled when the trial fails */
-    GOOD_ROUNDS_MAX = 64,
-    STEP_SAMPLE_CLIP = 4, /* one long pause counts as at most this many average steps */
-};
+enum { STEP_SAMPLE_CLIP = 4 }; /* one long pause counts as at most this many average steps */
 #define STEP_NS_MIN PL_US
 #define STEP_NS_MAX (3600 * PL_SEC)
 #define HEARTBEAT_MIN (100 * PL_MS)
@@ -275,136 +271,12 @@ void pl_sync_tick(struct pl_syncer *s, struct pl_sync_fxs *out)
     for (uint32_t i = 0; i < s->known; i++)
         s->learners[s->by_identity[i]].reported = false;
     pl_sync_update_interval(s);
+    pl_sync_update_stretch(s, out);
     measure_rate(s);
     TRACE(out, TICK, s->tick, s->interval, s->live);
     uint32_t f = s->due_fragment[s->tick % s->period];
     if (f != PL_NONE32)
         pl_sync_due(s, f, out);
-}
-
-/* ---- leads and strides ---- */
-
-static uint32_t half_period(const struct pl_syncer *s)
-{
-    return pl_max32(s->period / 2, 1);
-}
-
-/* Always less than a period, also when that is one tick: a pull must not overtake the round before. */
-static uint64_t half_period_ns(const struct pl_syncer *s)
-{
-    return s->period * s->interval / 2;
-}
-
-/* From PULL to the push being here, with room for its usual spread; at most half a period. */
-uint64_t pl_sync_lead(const struct pl_syncer *s, uint32_t m)
-{
-    const struct learner *l = &s->learners[m];
-    uint64_t lead = l->lead.mean == 0 ? (uint64_t)s->overlap * s->interval
-                                      : l->lead.mean + 4 * l->lead.dev + s->interval / 8;
-    return pl_min64(lead, half_period_ns(s));
-}
-
-uint32_t pl_sync_overlap_eff(const struct pl_syncer *s, uint32_t m)
-{
-    uint64_t ticks = s->interval == 0 ? 0 : (pl_sync_lead(s, m) + s->interval - 1) / s->interval;
-    return (uint32_t)pl_clamp64(ticks, s->overlap, pl_max32(half_period(s), s->overlap));
-}
-
-static void set_stride(struct pl_syncer *s, uint32_t m, uint32_t stride, struct pl_sync_fxs *out)
-{
-    struct learner *l = &s->learners[m];
-    l->probing = stride < l->stride;
-    l->stride = stride;
-    l->stride_ns = s->now;
-    l->draining = l->sending;
-    l->line_ns = s->now;
-    l->line_busy_ns = l->line_bytes = 0;
-    l->good_rounds = 0;
-    TRACE(out, STRIDE, l->identity, stride, pl_sync_lead(s, m));
-}
-
-void pl_sync_line_sent(struct pl_syncer *s, uint32_t m)
-{
-    struct learner *l = &s->learners[m];
-    if (l->sending++ == 0)
-        l->line_ns = s->now;
-}
-
-/* A learner answers between two steps: one step of the time says nothing about the line. */
-void pl_sync_line_done(struct pl_syncer *s, uint32_t m, uint64_t bytes)
-{
-    struct learner *l = &s->learners[m];
-    pl_assert(l->sending > 0);
-    l->sending--;
-    l->line_busy_ns += pl_sub_sat(s->now - l->line_ns, l->step.mean);
-    l->line_bytes += bytes;
-    l->line_ns = s->now;
-    if (l->draining == 0 || --l->draining > 0)
-        return;
-    l->stride_ns = s->now;
-    l->line_busy_ns = l->line_bytes = 0;
-}
-
-/* Half the stride is up to twice the bytes: would they pass in a cycle, as fast as those did since the last change? */
-static bool line_has_room(const struct pl_syncer *s, const struct learner *l, const struct fragment *fr)
-{
-    if (l->draining > 0 || l->line_bytes == 0)
-        return false;
-    uint64_t half = l->stride / 2;
-    uint64_t visit = pl_min64(fr->full_bytes, fr->new_bytes * half); /* a whole value, or a chain */
-    uint64_t cycle = pl_mul_div(visit, s->fragment_count, half);
-    return pl_mul_div(cycle, l->line_busy_ns, l->line_bytes) <= s->period * s->interval / 8 * 7;
-}
-
-/* In time, and not by a hair: after a few of those a smaller stride is tried. */
-void pl_sync_lead_hit(struct pl_syncer *s, uint32_t m, uint32_t f, uint64_t took_ns, struct pl_sync_fxs *out)
-{
-    struct learner *l = &s->learners[m];
-    pl_average_add(&l->lead, took_ns);
-    if (l->stride == 1 || took_ns > half_period_ns(s) / 4 * 3)
-        return;
-    l->good_rounds++;
-    /* A line may seem busy only because it is long, so that a trial comes then, too, if late. */
-    uint32_t needed =
-        line_has_room(s, l, &s->fragments[f]) ? pl_max32(l->good_needed, GOOD_ROUNDS_MIN) : GOOD_ROUNDS_MAX;
-    if (l->good_rounds >= needed)
-        set_stride(s, m, l->stride / 2, out);
-}
-
-static void double_stride(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out)
-{
-    struct learner *l = &s->learners[m];
-    l->good_rounds = 0;
-    if (l->draining > 0 || l->stride == PL_STRIDE_MAX)
-        return;
-    PL_MARK("syncer.stride_up");
-    l->good_needed =
-        l->probing ? pl_min32(2 * pl_max32(l->good_needed, GOOD_ROUNDS_MIN), GOOD_ROUNDS_MAX) : 0;
-    set_stride(s, m, l->stride * 2, out);
-}
-
-void pl_sync_line_full(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out)
-{
-    PL_MARK("syncer.line_full");
-    double_stride(s, m, out);
-}
-
-/* A push that was asked for before the last change, or before the line was free of what was sent until then, says
- * nothing about the present stride: one stall makes several of them late. When a smaller stride was only tried and
- * fails, the next trial comes later. */
-void pl_sync_lead_miss(struct pl_syncer *s, uint32_t m, uint64_t pulled_ns, struct pl_sync_fxs *out)
-{
-    struct learner *l = &s->learners[m];
-    uint64_t waited = s->now - pulled_ns;
-    if (l->report_ns <= pulled_ns && waited > l->step.mean + l->step.mean / 2) {
-        PL_MARK("syncer.stalled");
-        return; /* it stands still: that says nothing about its line */
-    }
-    pl_average_add(&l->lead, waited + waited / 4 + s->interval / 4);
-    l->good_rounds = 0;
-    bool full = pl_sync_lead(s, m) >= half_period_ns(s);
-    if (full && pulled_ns >= l->stride_ns)
-        double_stride(s, m, out);
 }
 
 /* ---- when to pull ---- */
@@ -417,9 +289,9 @@ static uint64_t virtual_now(const struct pl_syncer *s)
 
 /* With a stride, its fragments are spread over the cycles, so that it is asked evenly and a better link is noticed
  * soon. */
-static bool takes_part(const struct pl_syncer *s, uint32_t m, uint32_t f, uint64_t due)
+bool pl_sync_takes_part(const struct pl_syncer *s, uint32_t m, uint32_t f, uint64_t due)
 {
-    uint64_t stride = s->learners[m].stride, apart = pl_max64(stride / s->fragment_count, 1);
+    uint64_t stride = pl_sync_stride(s, m), apart = pl_max64(stride / s->fragment_count, 1);
     return ((due / s->period + f * apart) & (stride - 1)) == 0;
 }
 
@@ -428,7 +300,8 @@ bool pl_sync_takes_next(const struct pl_syncer *s, uint32_t m, uint32_t f)
     uint64_t first = s->tick + 1;
     uint64_t ahead = (s->fragments[f].offset + s->period - first % s->period) % s->period;
     uint64_t due = first + ahead;
-    return due == s->learners[m].due || takes_part(s, m, f, due); /* its pull may be older than its stride */
+    return due == s->learners[m].due ||
+           pl_sync_takes_part(s, m, f, due); /* its pull may be older than its stride */
 }
 
 /* The first round after a tick that this learner takes part in; its pull goes out one lead before. */
@@ -438,7 +311,7 @@ void pl_sync_schedule(struct pl_syncer *s, uint32_t m, uint64_t after_tick)
     uint64_t due = pl_max64(after_tick, s->tick) + 1;
     for (;; due++) {
         uint32_t f = s->due_fragment[due % s->period];
-        if (f != PL_NONE32 && takes_part(s, m, f, due))
+        if (f != PL_NONE32 && pl_sync_takes_part(s, m, f, due))
             break;
     }
     uint64_t lead = s->interval == 0 ? 0 : pl_mul_div(pl_sync_lead(s, m), PL_TICK_ONE, s->interval);

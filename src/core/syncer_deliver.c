@@ -98,7 +98,7 @@ static void make_header(const struct fragment *fr, const struct cell *c, struct 
 static uint64_t window(const struct pl_syncer *s, uint32_t m)
 {
     uint64_t ticks = s->interval == 0 ? 0 : s->learners[m].step.mean / s->interval;
-    return pl_min64((pl_sync_overlap_eff(s, m) + ticks) / s->learners[m].stride + 1, s->fragment_count);
+    return pl_min64((pl_sync_overlap_eff(s, m) + ticks) / pl_sync_stride(s, m) + 1, s->fragment_count);
 }
 
 /* A learner whose line is too thin for every version gets those its own rounds build on, and no other: what it is sent
@@ -109,8 +109,8 @@ static bool wanted(const struct pl_syncer *s, uint32_t m, uint32_t f)
     const struct fragment *fr = &s->fragments[f];
     const struct cell *c = cell_of(s, m, f);
     uint32_t stride = s->learners[m].stride;
-    if (stride == 1 || s->phase == PL_PHASE_DONE)
-        return true;
+    if (stride <= s->stretch || s->phase == PL_PHASE_DONE)
+        return true; /* no round of it goes by without this learner */
     if (!c->met && (c->acked == PL_NONE64 || fr->version - c->acked > stride))
         return true;
     if (s->phase == PL_PHASE_CLOSING)
@@ -138,18 +138,22 @@ void pl_sync_deliver(struct pl_syncer *s, uint32_t m, uint32_t f, uint64_t mask,
     c->sending = fr->version;
     c->sent_bytes = fx->u.deliver.header.bytes;
     pl_sync_line_sent(s, m);
-    l->deliver_next = f + 1;
     TRACE(out, DELIVER, fr->number, l->identity, fx->u.deliver.header.from_version, fr->version);
 }
 
 void pl_sync_deliver_all(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out)
 {
-    s->learners[m].backlog = false;
-    if (s->learners[m].behind == 0)
+    struct learner *l = &s->learners[m];
+    l->backlog = false;
+    if (l->behind == 0)
         return;
-    uint32_t first = s->learners[m].deliver_next; /* in turn, so that nobody is always last */
-    for (uint32_t i = 0; i < s->fragment_count && !s->learners[m].backlog; i++)
-        pl_sync_deliver(s, m, (first + i) % s->fragment_count, 0, out);
+    /* Whose round comes first goes first. That is another one with every tick, so that nobody is always last. */
+    uint64_t last = s->tick + (uint64_t)s->period * pl_sync_stride(s, m);
+    for (uint64_t due = s->tick + 1; due <= last && !l->backlog; due++) {
+        uint32_t f = s->due_fragment[due % s->period];
+        if (f != PL_NONE32 && pl_sync_takes_part(s, m, f, due))
+            pl_sync_deliver(s, m, f, 0, out);
+    }
 }
 
 /* The bulk connection is gone, and with it what was on its way. */

@@ -74,17 +74,23 @@ struct learner {
     uint64_t unit, cursor;             /* from the last report */
     uint32_t units[PL_UNITS_HELD_MAX]; /* places in the table of open units, PL_NONE32 none */
     uint64_t due;                      /* tick of the next round it will be pulled for */
-    uint32_t stride, good_rounds, good_needed;
-    uint64_t stride_ns;    /* since when the stride is what it is, and the line free of what came before */
-    uint32_t draining;     /* updates still on their way from before the last change of the stride */
-    uint64_t line_ns;      /* sending: since when the line is at work on the update it carries now */
-    uint64_t line_busy_ns; /* that it was at work since stride_ns, less a step for each update */
-    uint64_t line_bytes;   /* and what it carried in that time */
-    bool probing;          /* it was halved, and that has not yet proved too much */
-    uint32_t pulls_out;    /* cells PULLED, RECEIVING or VERIFYING */
-    uint32_t sending;      /* updates on their way */
-    uint32_t deliver_next; /* fragment after the one delivered last */
-    uint32_t behind;       /* cells whose acked version is not the current one */
+    uint32_t stride, good_rounds;
+    uint32_t failed_stride, failed_trials; /* what was too much when it was tried, and how often; 0 none */
+    uint64_t changed_ns;                   /* the stride, last */
+    uint64_t stride_ns;                    /* since when it is judged: the line is free of what came before */
+    uint32_t draining;                     /* updates still on their way from before the change */
+    uint32_t owing;                        /* pulls_out from before it */
+    uint64_t down_ns;      /* sending: since when the line is at work on the update it carries now */
+    uint64_t down_busy_ns; /* that it was at work since stride_ns */
+    uint64_t down_bytes;   /* and what it carried in that time */
+    uint64_t up_ns, up_busy_ns;
+    uint32_t up_count;  /* the same of pushes */
+    uint32_t up_slow;   /* the last so many took too long for the stride */
+    bool probing;       /* the stride was halved, and whether that is too much is not known yet */
+    uint32_t pulls_out; /* cells PULLED, RECEIVING or VERIFYING */
+    uint32_t receiving; /* cells RECEIVING or VERIFYING */
+    uint32_t sending;   /* updates on their way */
+    uint32_t behind;    /* cells whose acked version is not the current one */
     uint64_t rounds_pulled, rounds_merged;
     bool reported; /* an inner step since the last tick */
     bool local_data, finishing, told_finish, backlog;
@@ -158,6 +164,8 @@ struct pl_syncer {
 
     uint64_t tick, tick_ns, interval;
     uint64_t interval_ns; /* when the interval was last worked out */
+    uint32_t
+        stretch; /* the K-th smallest stride, at least 1, as of the last tick: a fragment has a round every so many periods */
     uint32_t reporters, live, known, finishing;
     struct pl_average quorum_wait, sync_time;
     uint64_t clock_floor, clock_sum,
@@ -264,22 +272,33 @@ void pl_sync_update_interval(struct pl_syncer *s);
 void pl_sync_schedule(struct pl_syncer *s, uint32_t m, uint64_t after_tick);
 /* Tells a learner the clock now, which is otherwise the answer to a report. */
 void pl_sync_tell_clock(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out);
-/* An update was sent, has arrived or is given up: how busy the line is decides about strides. */
-void pl_sync_line_sent(struct pl_syncer *s, uint32_t m);
-void pl_sync_line_done(struct pl_syncer *s, uint32_t m, uint64_t bytes);
-/* What its round builds on is not even on its way: the line carries less than it is given. */
-void pl_sync_line_full(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out);
-/* Does this learner take part in the fragment's next round? */
+/* Does this learner take part in the fragment's round at that tick; in its next one? */
+bool pl_sync_takes_part(const struct pl_syncer *s, uint32_t m, uint32_t f, uint64_t due);
 bool pl_sync_takes_next(const struct pl_syncer *s, uint32_t m, uint32_t f);
 bool pl_sync_pull_ready(const struct pl_syncer *s);
 void pl_sync_pull_next(struct pl_syncer *s, struct pl_sync_fxs *out);
 uint64_t pl_sync_pull_due_ns(const struct pl_syncer *s);
-uint64_t pl_sync_lead(const struct pl_syncer *s, uint32_t m);
-uint32_t pl_sync_overlap_eff(const struct pl_syncer *s, uint32_t m);
-void pl_sync_lead_hit(struct pl_syncer *s, uint32_t m, uint32_t f, uint64_t took_ns, struct pl_sync_fxs *out);
-void pl_sync_lead_miss(struct pl_syncer *s, uint32_t m, uint64_t pulled_ns, struct pl_sync_fxs *out);
 uint64_t pl_sync_kth(struct pl_syncer *s, uint32_t k,
                      uint64_t (*value)(const struct pl_syncer *, uint32_t m));
+
+/* syncer_stride.c */
+uint64_t pl_sync_lead(const struct pl_syncer *s, uint32_t m);
+uint32_t pl_sync_overlap_eff(const struct pl_syncer *s, uint32_t m);
+void pl_sync_update_stretch(struct pl_syncer *s, struct pl_sync_fxs *out);
+uint32_t pl_sync_stride(const struct pl_syncer *s,
+                        uint32_t m); /* its own, or the stretch where that is larger */
+/* An update was sent, has arrived or is given up; a push begins to come, is here or will not come; a pull is answered, so
+ * or so. How busy the line is decides about strides. */
+void pl_sync_line_sent(struct pl_syncer *s, uint32_t m);
+void pl_sync_line_done(struct pl_syncer *s, uint32_t m, uint64_t bytes);
+void pl_sync_line_begun(struct pl_syncer *s, uint32_t m);
+void pl_sync_line_ended(struct pl_syncer *s, uint32_t m, bool held);
+void pl_sync_line_answered(struct pl_syncer *s, uint32_t m, uint64_t pulled_ns);
+/* What its round builds on is not even on its way: the line carries less than it is given. */
+void pl_sync_line_full(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out);
+/* A push came in time, so long after its pull; the round of one that was asked for then went on without it. */
+void pl_sync_lead_hit(struct pl_syncer *s, uint32_t m, uint32_t f, uint64_t took_ns, struct pl_sync_fxs *out);
+void pl_sync_lead_miss(struct pl_syncer *s, uint32_t m, uint64_t pulled_ns, struct pl_sync_fxs *out);
 
 /* syncer_push.c */
 bool pl_sync_outstanding(uint8_t push); /* may still come */

@@ -40,15 +40,28 @@ static void uncount_cell(struct pl_syncer *s, uint32_t m, uint32_t f)
     s->fragments[f].waiting--;
 }
 
+static bool is_coming(uint8_t push)
+{
+    return push == PUSH_RECEIVING || push == PUSH_VERIFYING;
+}
+
 void pl_sync_move_push(struct pl_syncer *s, uint32_t m, uint32_t f, enum push_state to)
 {
     struct cell *c = cell_of(s, m, f);
-    pl_assert((push_moves[c->push] & (1 << to)) != 0);
+    uint8_t from = c->push;
+    pl_assert((push_moves[from] & (1 << to)) != 0);
     s->learners[m].pulls_out +=
-        (pl_sync_outstanding((uint8_t)to) ? 1u : 0u) - (pl_sync_outstanding(c->push) ? 1u : 0u);
+        (pl_sync_outstanding((uint8_t)to) ? 1u : 0u) - (pl_sync_outstanding(from) ? 1u : 0u);
     c->push = (uint8_t)to;
-    if (!pl_sync_outstanding(c->push))
-        uncount_cell(s, m, f);
+    if (!is_coming(from) && is_coming(c->push))
+        pl_sync_line_begun(s, m);
+    if (is_coming(from) && !is_coming(c->push))
+        pl_sync_line_ended(s, m, to == PUSH_HELD);
+    if (pl_sync_outstanding(c->push))
+        return;
+    uncount_cell(s, m, f);
+    if (pl_sync_outstanding(from))
+        pl_sync_line_answered(s, m, c->pulled_ns);
 }
 
 static void discard(struct pl_syncer *s, uint32_t m, uint32_t f, struct pl_sync_fxs *out)

@@ -153,8 +153,10 @@ void pl_sync_due(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *out)
         TRACE(out, BUSY, fr->number, s->tick);
         return;
     }
-    if (fr->state != ROUND_GATHER || fr->round_tick != s->tick)
-        return; /* nobody was asked */
+    if (fr->state != ROUND_GATHER || fr->round_tick != s->tick) {
+        pl_sync_announce(s, f); /* nobody was asked: whose turn is the next gets what it builds on */
+        return;
+    }
     fr->state = ROUND_OPEN;
     fr->due_ns = s->now;
     TRACE(out, DUE, fr->number, fr->round, fr->held, fr->waiting);
@@ -172,8 +174,9 @@ static uint64_t grace_ns(struct pl_syncer *s)
         .step_ns = s->interval,
         .quorum_ns = s->quorum_wait.mean,
         .sync_ns = s->sync_time.mean,
-        .overlap_steps = pl_max32((uint32_t)pl_sync_kth(s, s->quorum, overlap_of), s->overlap),
+        .overlap_steps = pl_max32((uint32_t)pl_sync_kth(s, s->quorum, overlap_of), s->overlap) * s->stretch,
         .gamma_ppm = s->manifest->gamma_ppm,
+        .stretch = s->stretch,
     };
     return pl_grace_ns(&in);
 }

@@ -193,6 +193,8 @@ static void new_incarnation(struct pl_syncer *s, uint32_t m, uint64_t incarnatio
     l->told_finish = false;
     l->gap = l->lead = l->step = (struct pl_average){0, 0};
     l->stride = 1;
+    l->good_rounds = l->failed_trials = l->failed_stride = 0;
+    l->probing = false;
 }
 
 /* 0 when the process is fenced off; the refusal is then on its way. */

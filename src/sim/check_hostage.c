@@ -2,10 +2,13 @@
  *
  * A learner's inner step ends when it was drawn to end, whatever links, syncers and other learners do; only its own
  * freezing moves it. And a round that is due and has its quorum is merged within the grace window, which is at most
- * one step, however many pushes are still outstanding. The shard measures that step; a measurement far over every step
- * that was ever drawn is not believed.
+ * one step of the period, however many pushes are still outstanding. The shard measures that step; a measurement far over
+ * every step that was ever drawn is not believed. Where lines stretch the period, so is its step: by no more than the
+ * longest stride.
  */
 #include "sim/check_int.h"
+
+#include "base/num.h"
 
 enum { BELIEVED_TIMES = 4 };
 
@@ -24,6 +27,7 @@ struct check_hostage {
     struct waiting *waiting; /* [fragment_count] */
     uint64_t *asked;         /* [fragment_count] newest round pulled */
     uint64_t *interval;      /* [shard_count] as last shown */
+    uint64_t *stretch;       /* [shard_count] the longest stride ever shown, 0 is 1 */
     uint64_t longest_ns;     /* step ever drawn */
 };
 
@@ -36,6 +40,7 @@ static bool init(struct pl_checks *c)
     h->waiting = pl_check_zero(c, c->fragment_count, sizeof(*h->waiting));
     h->asked = pl_check_zero(c, c->fragment_count, sizeof(*h->asked));
     h->interval = pl_check_zero(c, c->shard_count, sizeof(*h->interval));
+    h->stretch = pl_check_zero(c, c->shard_count, sizeof(*h->stretch));
     return c->status == PELAGO_OK;
 }
 
@@ -100,10 +105,11 @@ static void on_quorum(struct pl_checks *c, uint64_t now, const struct pl_trace *
 {
     struct check_hostage *h = c->hostage;
     struct waiting *w = &h->waiting[t->arg[0]];
-    uint64_t most = BELIEVED_TIMES * h->longest_ns;
+    uint32_t shard = c->fragments[t->arg[0]].shard;
+    uint64_t stretch = pl_max64(h->stretch[shard], 1), most = BELIEVED_TIMES * h->longest_ns;
     if (w->round != t->arg[1])
         return;
-    if (t->arg[3] > most && t->arg[3] > h->interval[c->fragments[t->arg[0]].shard])
+    if (t->arg[3] > most * stretch && t->arg[3] > h->interval[shard] * stretch)
         pl_check_fail(c, "hostage", now,
                       "fragment %lu gets a grace of %lu ms; no step ever took more than %lu ms", t->arg[0],
                       t->arg[3] / PL_MS, h->longest_ns / PL_MS);
@@ -118,6 +124,8 @@ static void sync_effect(struct pl_checks *c, uint32_t shard, uint64_t now, const
         on_tick(c, shard, now, &fx->u.trace);
     } else if (fx->kind == PL_SYNC_FX_TRACE && fx->u.trace.code == PL_TRACE_SYNC_QUORUM) {
         on_quorum(c, now, &fx->u.trace);
+    } else if (fx->kind == PL_SYNC_FX_TRACE && fx->u.trace.code == PL_TRACE_SYNC_STRIDE) {
+        h->stretch[shard] = pl_max64(h->stretch[shard], fx->u.trace.arg[1]);
     } else if (fx->kind == PL_SYNC_FX_SEND && fx->u.send.msg.type == PL_MSG_PULL) {
         uint32_t p = fx->u.send.msg.u.pull.fragment;
         h->asked[p] = fx->u.send.msg.u.pull.round;

@@ -13,7 +13,7 @@
 static uint64_t grace(uint64_t step_ns, uint64_t quorum_ns, uint64_t sync_ns, uint32_t overlap_steps,
                       uint32_t gamma_ppm)
 {
-    const struct pl_grace_in in = {step_ns, quorum_ns, sync_ns, overlap_steps, gamma_ppm};
+    const struct pl_grace_in in = {step_ns, quorum_ns, sync_ns, overlap_steps, gamma_ppm, 1};
     return pl_grace_ns(&in);
 }
 
@@ -37,6 +37,19 @@ static void test_never_over_one_step(void **state)
     assert_int_equal(grace(PL_SEC, 0, 0, 2, 500000), PL_SEC);
     assert_int_equal(grace(PL_SEC, 0, 0, 2, 499999), 999998000);
     assert_int_equal(grace(PL_SEC, 0, 0, 1, UINT32_MAX), PL_SEC);
+}
+
+/* Where the period is stretched, so is its step; the slack still counts. */
+static void test_stretched(void **state)
+{
+    (void)state;
+    struct pl_grace_in in = {
+        .step_ns = PL_SEC, .quorum_ns = PL_SEC, .overlap_steps = 12, .gamma_ppm = 800000, .stretch = 4};
+    assert_int_equal(pl_grace_ns(&in), 4 * PL_SEC);
+    in.quorum_ns = 10 * PL_SEC;
+    assert_int_equal(pl_grace_ns(&in), 1600 * PL_MS);
+    in = (struct pl_grace_in){UINT64_MAX / 2, 0, 0, UINT32_MAX, UINT32_MAX, 64};
+    assert_int_equal(pl_grace_ns(&in), UINT64_MAX);
 }
 
 static void test_nothing_measured_yet(void **state)
@@ -81,6 +94,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_paper),
         cmocka_unit_test(test_never_over_one_step),
+        cmocka_unit_test(test_stretched),
         cmocka_unit_test(test_nothing_measured_yet),
         cmocka_unit_test(test_ends_of_the_range),
         cmocka_unit_test(test_against_wide_arithmetic),

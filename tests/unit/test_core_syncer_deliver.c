@@ -162,13 +162,16 @@ static void test_a_few_at_a_time_and_the_newest(void **state)
     for (uint32_t f = 0; f < 8; f++)
         assert_true(rig_run_to(&rig, f, 2));
     rig_forget(&rig);
-    rig_up(&rig, 2); /* eight fragments behind, tau 1: few of them at once */
+    rig_up(&rig, 2); /* eight fragments behind, tau 1: few of them at once, those whose rounds come first */
     assert_in_range(rig.s->learners[2].sending, 2, 4);
     assert_true(rig.s->learners[2].backlog);
+    for (uint32_t i = 1; i <= 2; i++)
+        assert_true(rig.peers[2].update[rig.s->due_fragment[(rig.s->tick + i) % rig.s->period]].open);
     uint32_t sent = rig_effects(&rig, PL_SYNC_FX_DELIVER);
-    rig_have(&rig, 2, 1);
-    assert_int_equal(rig_effects(&rig, PL_SYNC_FX_DELIVER), sent + 1); /* one came, one goes */
-    assert_true(rig.peers[2].update[F].open);
+    for (uint32_t i = 1; !rig.peers[2].update[F].open; i++) { /* one came, one goes */
+        rig_have(&rig, 2, rig.s->due_fragment[(rig.s->tick + i) % rig.s->period]);
+        assert_int_equal(rig_effects(&rig, PL_SYNC_FX_DELIVER), sent + i);
+    }
 
     /* A newer version comes while an older one is on its way: it is sent after HAVE, from there. */
     uint64_t going = update_of(2)->to_version;
@@ -212,6 +215,25 @@ static void test_a_stride_holds_versions_back(void **state)
     rig.s->learners[2].stride = 8;
     rig_up(&rig, 2);
     assert_int_equal(update_of(2)->to_version, 25);
+}
+
+/* Where nobody has a smaller stride no version comes between its rounds: it is sent what there is at once, not a period
+ * before its next round. */
+static void test_a_stride_that_all_have_holds_nothing_back(void **state)
+{
+    (void)state;
+    start(3);
+    assert_true(rig_run_to(&rig, F, 2));
+    for (int i = 0; i < 40; i++) {
+        for (uint32_t m = 0; m < 3; m++)
+            rig.s->learners[m].stride = 4;
+        rig_tick(&rig, true);
+        for (uint32_t m = 0; i > 8 && m < 3; m++)
+            assert_int_equal(rig.peers[m].update[F].header.to_version, pl_syncer_version(rig.s, F, NULL));
+    }
+    struct pl_sync_view v;
+    pl_syncer_view(rig.s, &v);
+    assert_int_equal(v.period_eff, 4 * rig.s->period);
 }
 
 /* A closing round is for everybody: who was not sent the version it builds on gets it then. */
@@ -410,6 +432,7 @@ int main(void)
         rig_unit_test(test_fetch),
         rig_unit_test(test_a_few_at_a_time_and_the_newest),
         rig_unit_test(test_a_stride_holds_versions_back),
+        rig_unit_test(test_a_stride_that_all_have_holds_nothing_back),
         rig_unit_test(test_a_stride_does_not_outlast_the_run),
         rig_unit_test(test_have_of_an_older_version),
         rig_unit_test(test_updates_are_resumed),

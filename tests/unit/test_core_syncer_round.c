@@ -111,7 +111,8 @@ static uint64_t expected_grace(void)
                              .quorum_ns = rig.s->quorum_wait.mean,
                              .sync_ns = rig.s->sync_time.mean,
                              .overlap_steps = rig.o.overlap,
-                             .gamma_ppm = rig.o.gamma_ppm};
+                             .gamma_ppm = rig.o.gamma_ppm,
+                             .stretch = 1};
     return pl_grace_ns(&in);
 }
 
