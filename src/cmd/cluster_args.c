@@ -17,6 +17,7 @@ void pl_cluster_args_init(struct pl_cluster_args *a)
                                   .outer_warmup = PL_NONE32,
                                   .outer_decay = (double)NAN,
                                   .outer_floor = (double)NAN,
+                                  .outer_first = (double)NAN,
                                   .merge_trim = (double)NAN,
                                   .merge_stale = (double)NAN};
     pl_train_args_init(&a->train);
@@ -59,6 +60,9 @@ uint32_t pl_cluster_options(struct pl_cluster_args *a, struct pl_option out[stat
          PL_OPTION_U32, &a->outer_delay, 1, 1024},
         {"outer-warmup", "N", "merges of a fragment until its momentum is reached (default: 20)",
          PL_OPTION_U32, &a->outer_warmup, 0, PL_NONE32 - 1},
+        {"outer-first", "RATE",
+         "of a fragment's first merges, while its momentum grows (default: 1; 0: as ever)", PL_OPTION_FLOAT,
+         &a->outer_first, 0, 0},
         {"outer-decay", "X", "share of the run, at its end, in which the outer rate falls (default: 0.1)",
          PL_OPTION_FLOAT, &a->outer_decay, 0, 0},
         {"outer-floor", "X",

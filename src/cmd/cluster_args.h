@@ -13,7 +13,7 @@ struct pl_cluster_args {
     const char *algorithm, *up, *down, *apply, *merge, *outer, *guard;
     uint32_t learners, shards, fragments, period, overlap, quorum, staleness;
     uint32_t outer_delay, outer_warmup;
-    double outer_lr, outer_momentum, outer_decay, outer_floor, merge_trim, merge_stale;
+    double outer_lr, outer_momentum, outer_decay, outer_floor, outer_first, merge_trim, merge_stale;
     double feedback_decay, selective;
     bool codec_lr;
 };

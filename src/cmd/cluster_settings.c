@@ -56,6 +56,7 @@ static void choose_numbers(struct pl_settings *s, const struct pl_cluster_args *
     s->outer.warmup = a->outer_warmup != PL_NONE32 ? a->outer_warmup : s->outer.warmup;
     s->outer.decay = isnan(a->outer_decay) ? s->outer.decay : (float)a->outer_decay;
     s->outer.floor = isnan(a->outer_floor) ? s->outer.floor : (float)a->outer_floor;
+    s->outer.first = isnan(a->outer_first) ? s->outer.first : (float)a->outer_first;
     s->merge.trim = isnan(a->merge_trim) ? s->merge.trim : (float)a->merge_trim;
     s->merge.stale = isnan(a->merge_stale) ? s->merge.stale : (float)a->merge_stale;
     s->codec_lr = s->codec_lr || a->codec_lr;
@@ -244,6 +245,7 @@ static enum pelago_status check_protocol(const struct pl_cluster_args *a, const 
         {"outer-warmup", a->outer_warmup != PL_NONE32, w->outer.warmup != s->outer.warmup},
         {"outer-decay", !isnan(a->outer_decay), differs(w->outer.decay, s->outer.decay)},
         {"outer-floor", !isnan(a->outer_floor), differs(w->outer.floor, s->outer.floor)},
+        {"outer-first", !isnan(a->outer_first), differs(w->outer.first, s->outer.first)},
         {"codec-lr", a->codec_lr, !s->codec_lr},
         {"merge", a->merge != NULL, w->merge.kind != s->merge.kind},
         {"merge-trim", !isnan(a->merge_trim), differs(w->merge.trim, s->merge.trim)},

@@ -64,21 +64,24 @@ void pl_settings_defaults(struct pl_settings *s)
     s->feedback_decay = pl_feedback_decay(s->up);
     s->selective = 0;
     /* docs/results.md: a large momentum is right for 2 to 8 learners once it has grown, and far too much for the first few
-     * outer steps; a rate that falls at the end takes the noise of the last ones away. Muon wants less of it. */
+     * outer steps, in which the rate makes up for it; a rate that falls at the end takes the noise of the last ones away. Muon
+     * wants less momentum, and a higher first rate has not been tried with it. */
     s->outer = (struct pl_outer_rule){.lr = 0.7f,
                                       .mu = pl_outer_momentum(s->trainer.matrices),
                                       .kind = PL_OUTER_NESTEROV,
                                       .delay = 1,
                                       .warmup = 20,
                                       .decay = 0.1f,
-                                      .floor = 0.1f};
+                                      .floor = 0.1f,
+                                      .first = s->trainer.matrices == PL_INNER_MUON ? 0 : 1};
     s->merge = (struct pl_merge_rule){.kind = PL_RULE_RDA, .trim = 0.25f, .guard = true};
     s->unit_sequences = pl_max32(64, 8 * s->trainer.batch * s->trainer.accumulate);
 }
 
 /* ---- the table ---- */
 
-enum kind { U8, U32, U64, BITS, FLOAT, FLAG, TEXT };
+/* NEW_FLOAT: runs begun before there was such a setting have none, which is 0. */
+enum kind { U8, U32, U64, BITS, FLOAT, NEW_FLOAT, FLAG, TEXT };
 
 struct entry {
     const char *name;
@@ -143,6 +146,7 @@ static const struct entry entries[] = {
     {"sync.outer_warmup", U32, AT(outer.warmup), 0},
     {"sync.outer_decay", FLOAT, AT(outer.decay), 0},
     {"sync.outer_floor", FLOAT, AT(outer.floor), 0},
+    {"sync.outer_first", NEW_FLOAT, AT(outer.first), 0},
     {"sync.codec_lr", FLAG, AT(codec_lr), 0},
     {"sync.merge_trim", FLOAT, AT(merge.trim), 0},
     {"sync.merge_stale", FLOAT, AT(merge.stale), 0},
@@ -166,6 +170,7 @@ static json_t *value_of(const struct entry *e, const struct pl_settings *s)
     case BITS:
         return pl_json_bits_value(*(const uint64_t *)at);
     case FLOAT:
+    case NEW_FLOAT:
         return json_real(pl_json_short(*(const float *)at));
     case FLAG:
         return json_boolean(*(const bool *)at);
@@ -173,6 +178,12 @@ static json_t *value_of(const struct entry *e, const struct pl_settings *s)
         return json_string(at);
     }
     return NULL;
+}
+
+/* So that settings of then are printed as they were, and have the same digest. */
+static bool is_absent(const struct entry *e, const struct pl_settings *s)
+{
+    return e->kind == NEW_FLOAT && !(*(const float *)(const void *)((const char *)s + e->offset) > 0);
 }
 
 enum pelago_status pl_settings_print(const struct pl_settings *s, struct pl_buf *out)
@@ -188,7 +199,7 @@ enum pelago_status pl_settings_print(const struct pl_settings *s, struct pl_buf 
         pl_json_put(root, "sync.merge", json_string(pl_rule_name(s->merge.kind))) &&
         pl_json_put(root, "sync.outer", json_string(pl_outer_name(s->outer.kind)));
     for (unsigned i = 0; i < ENTRIES && good; i++)
-        good = pl_json_put(root, entries[i].name, value_of(&entries[i], s));
+        good = is_absent(&entries[i], s) || pl_json_put(root, entries[i].name, value_of(&entries[i], s));
     enum pelago_status st = good ? pl_json_print(root, 9, out) : PELAGO_NOMEM;
     json_decref(root);
     return st;
@@ -220,6 +231,7 @@ static enum pelago_status read_entry(const struct pl_json *j, const struct entry
     case BITS:
         return pl_json_bits(j, e->name, at);
     case FLOAT:
+    case NEW_FLOAT:
         PL_TRY(pl_json_real(j, e->name, &real));
         *(float *)at = (float)real;
         return PELAGO_OK;
@@ -277,7 +289,8 @@ static enum pelago_status read_all(const struct pl_json *j, struct pl_settings *
             format, (unsigned)FORMAT);
     PL_TRY(read_words(j, s));
     for (unsigned i = 0; i < ENTRIES; i++)
-        PL_TRY(read_entry(j, &entries[i], s));
+        if (entries[i].kind != NEW_FLOAT || pl_json_find(j, entries[i].name) != NULL)
+            PL_TRY(read_entry(j, &entries[i], s));
     s->trainer.schedule.total_tokens = s->total_tokens;
     return pl_settings_check(s, j->err);
 }

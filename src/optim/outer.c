@@ -43,6 +43,8 @@ enum pelago_status pl_outer_check(const struct pl_outer_rule *r, struct pl_error
     if (!(r->lr > 0 && r->lr <= 10))
         return pl_fail(err, PELAGO_INVALID,
                        "the outer learning rate is out of range, expected above 0 up to 10");
+    if (!(r->first >= 0 && r->first <= 10))
+        return pl_fail(err, PELAGO_INVALID, "outer_first is out of range, expected 0 to 10");
     if (!(r->mu >= 0 && r->mu < 1))
         return pl_fail(err, PELAGO_INVALID, "the outer momentum is out of range, expected 0 to below 1");
     if (!(r->decay >= 0 && r->decay <= 1))
@@ -69,11 +71,13 @@ static double floor_at(const struct pl_outer_rule *r, uint64_t number, double pr
 static float rate_at(const struct pl_outer_rule *r, uint64_t number, double progress)
 {
     progress = progress < 1 ? progress : 1;
-    double left = 1 - progress;
+    double left = 1 - progress, lr = (double)r->lr;
+    if (r->first > r->lr && number <= r->warmup)
+        lr += ((double)r->first - lr) * (1 - (double)number / ((double)r->warmup + 1));
     if (!(r->decay > 0) || left >= (double)r->decay)
-        return r->lr;
+        return (float)lr;
     double floor = progress > 0 ? floor_at(r, number, progress) : 1;
-    return (float)((double)r->lr * (floor + (1 - floor) * (left / (double)r->decay)));
+    return (float)(lr * (floor + (1 - floor) * (left / (double)r->decay)));
 }
 
 static float momentum_at(const struct pl_outer_rule *r, uint64_t number)

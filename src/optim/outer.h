@@ -12,8 +12,9 @@
  *              deltas since. The sum that becomes the mean grows inside the momentum: gain = 1 / N, keep = mu at the
  *              first of N steps and 1 at the others, ahead = mu at the last and 0 at the others. N = 1 is nesterov.
  *
- * mu rises in a straight line over the first `warmup` steps of a fragment, and lr falls in one over the last `decay` of
- * the run's tokens: to `floor` of itself where five merges or more come in that time, less far where fewer do, not at all
+ * mu rises in a straight line over the first `warmup` steps of a fragment, and lr goes from `first` to what it is: a step
+ * goes as far as its contributions where there is no momentum yet to make up for less. lr falls over the last `decay` of the
+ * run's tokens: to `floor` of itself where five merges or more come in that time, less far where fewer do, not at all
  * where it is one. A closing merge, the last of a fragment, has less than the usual work behind it, and takes as much less of
  * the momentum (`share`). What an encoding takes from the length of contributions can be given back (pl_outer_codec_gain).
  */
@@ -38,6 +39,7 @@ struct pl_outer_rule {
     uint32_t warmup; /* outer steps until mu is reached; 0: at once */
     float decay;     /* the share of the run, at its end, in which lr falls; 0: it does not */
     float floor;     /* lr at the very end, as a share of lr; 0 to 1 */
+    float first;     /* lr of a fragment's first steps, while there is little momentum; up to lr: as ever */
 };
 
 /* One outer step. */

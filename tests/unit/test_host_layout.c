@@ -39,26 +39,40 @@ static struct pl_settings example(void)
     return s;
 }
 
-static void settings_come_back_from_their_text(void **state)
+static void come_back(struct pl_settings *s)
 {
-    (void)state;
     struct pl_alloc alloc = pl_alloc_system();
-    struct pl_settings s = example(), back;
+    struct pl_settings back;
     struct pl_buf text, again;
     struct pl_error err = {.text = ""};
     pl_buf_init(&text, &alloc, 1 << 20);
     pl_buf_init(&again, &alloc, 1 << 20);
-    assert_int_equal(pl_settings_check(&s, &err), PELAGO_OK);
-    assert_int_equal(pl_settings_print(&s, &text), PELAGO_OK);
+    assert_int_equal(pl_settings_check(s, &err), PELAGO_OK);
+    assert_int_equal(pl_settings_print(s, &text), PELAGO_OK);
     assert_int_equal(pl_settings_parse((const char *)text.data, text.len, &back, &err), PELAGO_OK);
     assert_int_equal(pl_settings_print(&back, &again), PELAGO_OK);
     assert_int_equal(text.len, again.len);
     assert_memory_equal(text.data, again.data, text.len);
-    assert_true(back.trainer.seed == s.trainer.seed && back.outer.lr == s.outer.lr && back.up == s.up);
-    assert_true(back.trainer.matrices == PL_INNER_MUON &&
-                back.trainer.schedule.total_tokens == s.total_tokens);
+    assert_true(back.trainer.seed == s->trainer.seed && back.outer.lr == s->outer.lr && back.up == s->up);
+    assert_true(back.trainer.matrices == s->trainer.matrices &&
+                back.trainer.schedule.total_tokens == s->total_tokens);
+    assert_true(back.outer.first == s->outer.first);
+    /* Settings of before there was a first rate have none, and are printed as they were. */
+    assert_int_equal(pl_buf_append(&text, "", 1), PELAGO_OK);
+    assert_int_equal(strstr((const char *)text.data, "outer_first") != NULL, s->outer.first > 0);
     pl_buf_release(&text);
     pl_buf_release(&again);
+}
+
+static void settings_come_back_from_their_text(void **state)
+{
+    (void)state;
+    struct pl_settings s = example();
+    come_back(&s);
+    s.outer.first = 0.75f;
+    come_back(&s);
+    s.outer.first = 0;
+    come_back(&s);
 }
 
 /* Replaces the first `from` of the text and expects a refusal that has `said` in it. */

@@ -130,6 +130,20 @@ static void test_warmup_and_decay(void **state)
     assert_true(pl_outer_at(&rule, 200, 1.5, 1).lr == 0.25f);
 }
 
+/* The first steps go further while there is little momentum; a rate that is higher than that stays. */
+static void test_first_rate(void **state)
+{
+    (void)state;
+    struct pl_outer_rule rule = {.lr = 0.5f, .mu = 0.5f, .warmup = 3, .first = 1};
+    const float lr[] = {0.875f, 0.75f, 0.625f, 0.5f, 0.5f};
+    for (uint64_t v = 1; v <= 5; v++)
+        assert_true(pl_outer_at(&rule, v, 0.5, 1).lr == lr[v - 1]);
+    rule.first = 0.25f;
+    assert_true(pl_outer_at(&rule, 1, 0.5, 1).lr == 0.5f);
+    rule.first = -1;
+    assert_int_equal(pl_outer_check(&rule, NULL), PELAGO_INVALID);
+}
+
 /* In the last quarter of the run come number / 4 merges: of five on the rate falls to its floor, of one not at all. */
 static void test_few_merges_keep_their_rate(void **state)
 {
@@ -253,6 +267,7 @@ int main(void)
         cmocka_unit_test(test_golden_hash),
         cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_warmup_and_decay),
+        cmocka_unit_test(test_first_rate),
         cmocka_unit_test(test_few_merges_keep_their_rate),
         cmocka_unit_test(test_delayed_is_what_it_says),
         cmocka_unit_test(test_what_arrives_through_a_codec),
