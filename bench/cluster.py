@@ -65,6 +65,7 @@ def main():
     p.add_argument("--row", default="")
     p.add_argument("--keep", action="store_true")
     p.add_argument("--faults", type=int, default=0, help="of storm")
+    p.add_argument("--mbit", type=int, default=0, help="of lines: this rate alone")
     p.add_argument("--pelago", default="build/pelago")
     p.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     args = p.parse_args()

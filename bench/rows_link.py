@@ -159,7 +159,7 @@ def row_lines(args):
     # One that is alone is merged with nobody: the outer step takes its change as it is.
     alone, pace, _, _ = line_run(args, "lines-alone", seconds, 1, 0, "--outer-lr", 1, "--outer-momentum", 0,
                                  "--outer-decay", 0)
-    for mbit in (10, 1):
+    for mbit in (args.mbit,) if args.mbit else (10, 1):
         report, rates, resets, counts = line_run(args, f"lines-{mbit}", seconds, 2, mbit)
         use = mean(rates) / pace[0]
         merged = min(m / t for t, m in counts.values())

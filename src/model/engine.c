@@ -78,7 +78,7 @@ static enum pelago_status choose(const char *name, uint32_t *index, struct pl_er
         return PELAGO_OK;
     }
     return pl_fail(err, PELAGO_INVALID,
-                   "there is no back end '%s'; known are ref, portable, avx2, avx512, bf16, amx%s%s.", name,
+                   "there is no back end '%s'; known are ref, portable, avx2, avx512, bf16, amx%s%s", name,
                    offered.name != NULL ? ", " : "", offered.name != NULL ? offered.name : "");
 }
 
