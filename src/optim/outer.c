@@ -68,12 +68,24 @@ static double floor_at(const struct pl_outer_rule *r, uint64_t number, double pr
     return (double)r->floor + (1 - (double)r->floor) * few;
 }
 
+/* The rate of a fragment's first steps. Beside a large momentum lr is right; before there is one it throws away a part of
+ * what the learners did, which a run of many merges makes up for and one of few does not. So the first steps go further where
+ * the run will have less than twice as many merges as the momentum needs to grow, and all the way where it will not
+ * have as many. The first one comes half a period after the beginning, on average. */
+static double lr_at(const struct pl_outer_rule *r, uint64_t number, double progress)
+{
+    const double lr = (double)r->lr, warmup = (double)r->warmup;
+    if (r->first <= r->lr || number > r->warmup || !(progress > 0))
+        return lr;
+    double merges = ((double)number - 0.5) / progress, few = 2 - merges / warmup;
+    few = few < 0 ? 0 : few > 1 ? 1 : few;
+    return lr + ((double)r->first - lr) * few * (1 - (double)number / (warmup + 1));
+}
+
 static float rate_at(const struct pl_outer_rule *r, uint64_t number, double progress)
 {
     progress = progress < 1 ? progress : 1;
-    double left = 1 - progress, lr = (double)r->lr;
-    if (r->first > r->lr && number <= r->warmup)
-        lr += ((double)r->first - lr) * (1 - (double)number / ((double)r->warmup + 1));
+    double left = 1 - progress, lr = lr_at(r, number, progress);
     if (!(r->decay > 0) || left >= (double)r->decay)
         return (float)lr;
     double floor = progress > 0 ? floor_at(r, number, progress) : 1;

@@ -39,7 +39,7 @@ struct pl_outer_rule {
     uint32_t warmup; /* outer steps until mu is reached; 0: at once */
     float decay;     /* the share of the run, at its end, in which lr falls; 0: it does not */
     float floor;     /* lr at the very end, as a share of lr; 0 to 1 */
-    float first;     /* lr of a fragment's first steps, while there is little momentum; up to lr: as ever */
+    float first;     /* lr of a fragment's first steps, in runs of few merges; up to lr: as ever */
 };
 
 /* One outer step. */

@@ -130,14 +130,19 @@ static void test_warmup_and_decay(void **state)
     assert_true(pl_outer_at(&rule, 200, 1.5, 1).lr == 0.25f);
 }
 
-/* The first steps go further while there is little momentum; a rate that is higher than that stays. */
+/* Where merges are few the first steps go further, while there is little momentum; a rate that is higher than that stays. */
 static void test_first_rate(void **state)
 {
     (void)state;
     struct pl_outer_rule rule = {.lr = 0.5f, .mu = 0.5f, .warmup = 3, .first = 1};
     const float lr[] = {0.875f, 0.75f, 0.625f, 0.5f, 0.5f};
-    for (uint64_t v = 1; v <= 5; v++)
-        assert_true(pl_outer_at(&rule, v, 0.5, 1).lr == lr[v - 1]);
+    for (uint64_t v = 1; v <= 5; v++) { /* of three in all, of four and a half, of six */
+        double v_half = (double)v - 0.5;
+        assert_true(pl_outer_at(&rule, v, v_half / 3, 1).lr == lr[v - 1]);
+        assert_true(pl_outer_at(&rule, v, v_half / 4.5, 1).lr == (lr[v - 1] + 0.5f) / 2);
+        assert_true(pl_outer_at(&rule, v, v_half / 6, 1).lr == 0.5f);
+    }
+    assert_true(pl_outer_at(&rule, 1, 0, 1).lr == 0.5f);
     rule.first = 0.25f;
     assert_true(pl_outer_at(&rule, 1, 0.5, 1).lr == 0.5f);
     rule.first = -1;
