@@ -33,7 +33,7 @@ TITLES = {
     "sweep_muon": "Sweep: inner learning rate, Muon",
     "sweep_batch": "Sweep: batch",
     "sweep_topk": "Sweep: top-k with a quarter of the batch",
-    "sweep_slow": "Sweep: the outer step on a slow line",
+    "sweep_slow": "Sweep: slow lines, and few merges on fast ones",
     "sweep_few_2": "Sweep: the outer rate where merges are few, 2 learners",
     "sweep_few_4": "Sweep: the outer rate where merges are few, 4 learners",
     "sweep_few_8": "Sweep: the outer rate where merges are few, 8 learners",

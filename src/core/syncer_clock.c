@@ -287,12 +287,13 @@ static uint64_t virtual_now(const struct pl_syncer *s)
     return (s->tick << PL_TICK_BITS) + pl_mul_div(into, PL_TICK_ONE, s->interval);
 }
 
-/* With a stride, its fragments are spread over the cycles, so that it is asked evenly and a better link is noticed
- * soon. */
+/* With a stride, its fragments are spread over the cycles, so that it is asked evenly and a better link is noticed soon. The
+ * same numbers for every stride: who has a larger one always meets those with a smaller one. 39 / 64 is next to the golden
+ * ratio, which spreads few fragments as evenly as many. */
 bool pl_sync_takes_part(const struct pl_syncer *s, uint32_t m, uint32_t f, uint64_t due)
 {
-    uint64_t stride = pl_sync_stride(s, m), apart = pl_max64(stride / s->fragment_count, 1);
-    return ((due / s->period + f * apart) & (stride - 1)) == 0;
+    enum { APART = 39 };
+    return ((due / s->period + (uint64_t)f * APART) & (pl_sync_stride(s, m) - 1)) == 0;
 }
 
 bool pl_sync_takes_next(const struct pl_syncer *s, uint32_t m, uint32_t f)

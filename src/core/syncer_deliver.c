@@ -74,7 +74,7 @@ void pl_sync_take_have(struct pl_syncer *s, uint32_t m, const struct pl_array *h
         if (wrong)
             PL_MARK("syncer.reset_learner");
     }
-    l->sending = l->draining = 0;
+    pl_sync_line_broken(s, m);
     l->backlog = false;
 }
 
@@ -161,7 +161,7 @@ void pl_sync_stop_sending(struct pl_syncer *s, uint32_t m)
 {
     for (uint32_t f = 0; f < s->fragment_count; f++)
         cell_of(s, m, f)->sending = PL_NONE64;
-    s->learners[m].sending = s->learners[m].draining = 0;
+    pl_sync_line_broken(s, m);
     s->learners[m].backlog = false;
 }
 

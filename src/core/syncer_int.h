@@ -287,10 +287,12 @@ uint32_t pl_sync_overlap_eff(const struct pl_syncer *s, uint32_t m);
 void pl_sync_update_stretch(struct pl_syncer *s, struct pl_sync_fxs *out);
 uint32_t pl_sync_stride(const struct pl_syncer *s,
                         uint32_t m); /* its own, or the stretch where that is larger */
-/* An update was sent, has arrived or is given up; a push begins to come, is here or will not come; a pull is answered, so
+/* An update was sent, has arrived or is given up; the connection is lost, or there again; a push begins to come, is here or will not come; a pull is answered, so
  * or so. How busy the line is decides about strides. */
 void pl_sync_line_sent(struct pl_syncer *s, uint32_t m);
 void pl_sync_line_done(struct pl_syncer *s, uint32_t m, uint64_t bytes);
+void pl_sync_line_broken(struct pl_syncer *s, uint32_t m);
+void pl_sync_line_mended(struct pl_syncer *s, uint32_t m);
 void pl_sync_line_begun(struct pl_syncer *s, uint32_t m);
 void pl_sync_line_ended(struct pl_syncer *s, uint32_t m, bool held);
 void pl_sync_line_answered(struct pl_syncer *s, uint32_t m, uint64_t pulled_ns);

@@ -38,7 +38,8 @@ static void begin_round(struct pl_syncer *s, uint32_t f, uint64_t tick, struct p
     if (fr->state != ROUND_IDLE) {
         PL_MARK("syncer.superseded");
         for (uint32_t i = 0; i < s->known; i++)
-            pl_sync_too_slow(s, s->by_identity[i], f, out);
+            if (pl_sync_outstanding(cell_of(s, s->by_identity[i], f)->push))
+                pl_sync_leave_behind(s, s->by_identity[i], f, out); /* its line has better things to carry */
         pl_sync_void_round(s, f, out);
     }
     fr->state = ROUND_GATHER;
@@ -73,6 +74,7 @@ static void ask(struct pl_syncer *s, uint32_t m, uint32_t f, struct pl_sync_fxs 
  * sent again; the learner ignores one it knows. */
 void pl_sync_recount(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out)
 {
+    pl_sync_line_mended(s, m);
     for (uint32_t f = 0; f < s->fragment_count; f++) {
         struct cell *c = cell_of(s, m, f);
         if (!pl_sync_outstanding(c->push))
@@ -312,7 +314,8 @@ void pl_sync_grace_over(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *out
     pl_assert(timed(fr));
     pl_sync_consider(s, f, out);
     if (timed(fr) && !pl_heap_has(&s->timers, pl_sync_grace_timer(s, f)))
-        pl_heap_set(&s->timers, pl_sync_grace_timer(s, f), pl_max64(fr->grace_until_ns, s->now + PL_MS));
+        pl_heap_set(&s->timers, pl_sync_grace_timer(s, f),
+                    fr->grace_until_ns > s->now ? fr->grace_until_ns : s->now + PL_MS);
 }
 
 /* ---- merged, stored, published ---- */

@@ -66,6 +66,7 @@ static bool line_is_free(const struct learner *l)
 static void line_is_judged(const struct pl_syncer *s, struct learner *l)
 {
     l->stride_ns = s->now;
+    l->good_rounds = 0;
     measure_anew(l);
 }
 
@@ -88,6 +89,21 @@ void pl_sync_line_done(struct pl_syncer *s, uint32_t m, uint64_t bytes)
     l->down_ns = s->now;
     if (l->draining > 0 && --l->draining == 0 && l->owing == 0)
         line_is_judged(s, l);
+}
+
+/* What was on its way is resumed, and comes to its end then: the time it took so far counts. */
+void pl_sync_line_broken(struct pl_syncer *s, uint32_t m)
+{
+    struct learner *l = &s->learners[m];
+    if (l->sending > 0)
+        l->down_busy_ns += s->now - l->down_ns;
+    l->sending = l->draining = 0;
+}
+
+/* While it was away its pushes were not under way. */
+void pl_sync_line_mended(struct pl_syncer *s, uint32_t m)
+{
+    s->learners[m].up_ns = s->now;
 }
 
 /* Not from its pull on: until it begins the learner may have waited for the value to build on. */
@@ -131,7 +147,7 @@ static uint64_t cycle_ns(const struct pl_syncer *s)
 static bool fits_up(const struct pl_syncer *s, const struct learner *l, uint32_t stride)
 {
     uint64_t pushes = (uint64_t)l->up_count * stride;
-    return pushes == 0 || pl_mul_div(l->up_busy_ns, s->fragment_count, pushes) <= cycle_ns(s);
+    return l->up_count >= MEASURED_MIN && pl_mul_div(l->up_busy_ns, s->fragment_count, pushes) <= cycle_ns(s);
 }
 
 /* And its updates? A visit is a whole value, or the chain of what the others make meanwhile. */
@@ -164,13 +180,13 @@ static uint64_t stride_of(const struct pl_syncer *s, uint32_t m)
 }
 
 /* The stride that half of the living, and the quorum, can do: rounds of fewer are not worth what everybody is sent for them.
- * Where it falls those who had it try the new one together. */
+ * Where it falls to half of it, those who had it try the new one together; where it falls further, others have come. */
 void pl_sync_update_stretch(struct pl_syncer *s, struct pl_sync_fxs *out)
 {
     uint32_t before = s->stretch;
     uint32_t half = s->live / 2 + s->live % 2;
     s->stretch = pl_max32((uint32_t)pl_sync_kth(s, pl_max32(s->quorum, half), stride_of), 1);
-    for (uint32_t i = 0; i < s->known && s->stretch < before; i++) {
+    for (uint32_t i = 0; i < s->known && s->stretch == before / 2; i++) {
         uint32_t m = s->by_identity[i];
         if (s->learners[m].state == LEARNER_LIVE && s->learners[m].stride == before)
             set_stride(s, m, before / 2, out);

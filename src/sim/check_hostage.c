@@ -84,7 +84,8 @@ static void look(struct pl_checks *c, uint64_t now, uint32_t fragment)
         w->quorum_ns = PL_NEVER;
     else if (w->quorum_ns == PL_NEVER) {
         w->quorum_ns = now;
-        w->grace_ns = c->hostage->interval[c->fragments[fragment].shard];
+        uint32_t shard = c->fragments[fragment].shard;
+        w->grace_ns = c->hostage->interval[shard] * pl_max64(c->hostage->stretch[shard], 1);
     }
 }
 
