@@ -1,4 +1,5 @@
-/* support/amx_emulate.h - the AMX instructions a kernel uses, in plain C, for machines without them.
+/* support/amx_emulate.h - the AMX instructions a kernel uses, in plain C, and those for bfloat16 in AVX-512's own, for
+ * machines without them.
  *
  * Include it before the kernel's source, with PL_AMX_EMULATE defined: the intrinsics' names become macros. Each thread
  * has eight tiles of 16 rows of 64 bytes, configured as the hardware wants it; using a tile that is not configured, or
@@ -109,6 +110,41 @@ static inline void amx_multiply(int c_tile, int a_tile, int b_tile)
         memcpy(c->at[m], out, sizeof out);
     }
 }
+
+/* To the nearest, halves to even; what is below the normal range becomes zero, a NaN stays one. */
+static inline __m256i bf16_round(__m512 v)
+{
+    __m512i bits = _mm512_castps_si512(v),
+            odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    rounded = _mm512_mask_mov_epi32(rounded, _mm512_fpclass_ps_mask(v, 0x81),
+                                    _mm512_or_si512(bits, _mm512_set1_epi32(0x400000)));
+    rounded = _mm512_mask_and_epi32(rounded, _mm512_fpclass_ps_mask(v, 0x20), bits,
+                                    _mm512_set1_epi32((int)0x80000000));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+}
+
+static inline __m512i bf16_round2(__m512 high, __m512 low)
+{
+    return _mm512_inserti64x4(_mm512_castsi256_si512(bf16_round(low)), bf16_round(high), 1);
+}
+
+static inline __m512 bf16_dot(__m512 acc, __m512i a, __m512i b)
+{
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
+    __m512 a_odd = _mm512_castsi512_ps(_mm512_and_si512(a, upper)),
+           a_even = _mm512_castsi512_ps(_mm512_slli_epi32(a, 16));
+    __m512 b_odd = _mm512_castsi512_ps(_mm512_and_si512(b, upper)),
+           b_even = _mm512_castsi512_ps(_mm512_slli_epi32(b, 16));
+    return _mm512_fmadd_ps(a_odd, b_odd, _mm512_fmadd_ps(a_even, b_even, acc));
+}
+
+#undef _mm512_cvtneps_pbh
+#undef _mm512_cvtne2ps_pbh
+#undef _mm512_dpbf16_ps
+#define _mm512_cvtneps_pbh(v) bf16_round(v)
+#define _mm512_cvtne2ps_pbh(high, low) bf16_round2(high, low)
+#define _mm512_dpbf16_ps(acc, a, b) bf16_dot(acc, (__m512i)(a), (__m512i)(b))
 
 #undef _tile_loadconfig
 #undef _tile_release

@@ -126,7 +126,7 @@ static void times_rows(const struct shape *s, float *c, const void *a, size_t a_
                                   .m = rows,
                                   .panels = s->dim_panels,
                                   .k = pl_round_up(depth, s->kernel->k_step),
-                                  .accumulate = accumulate});
+                                  .base = accumulate ? c : NULL});
 }
 
 static size_t panels_t_bytes(const struct shape *s)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    ROW_BLOCK = 32,   /* rows of the left operand that stay in the first-level cache */
+    ROW_BLOCK = 32,   /* rows that are turned or converted at a time */
     CHUNK_ROWS = 256, /* rows of one task */
     CHUNK_BYTES =
         512 << 10, /* right operand of one depth block of a task: it stays in the second-level cache, and
@@ -31,8 +31,14 @@ struct product {
     const float *base;
     uint32_t depth, depth_blocks, depth_block; /* k rounded up, in equal blocks of at most kernel->k_block */
     uint32_t chunk_rows, chunk_panels, row_chunks;
-    bool direct; /* sums are made where they belong: floats, whole blocks and panels */
+    uint32_t row_block; /* rows of a task that are multiplied at a time */
+    bool direct;        /* sums are made where they belong: floats, whole blocks and panels */
 };
+
+static bool in_floats(const struct pl_kernel *kernel)
+{
+    return kernel->act_bytes == sizeof(float);
+}
 
 static uint32_t chunks(uint32_t all, uint32_t chunk)
 {
@@ -47,17 +53,21 @@ static size_t sums_ld(const struct product *p)
 /* Sums of one panel, or of all that a task has where they wait for the next depth block. */
 static size_t sums_bytes(const struct product *p)
 {
-    return (p->depth_blocks > 1 ? p->chunk_rows * sums_ld(p) : (size_t)ROW_BLOCK * PL_PANEL) * sizeof(float);
+    return (p->depth_blocks > 1 ? p->chunk_rows * sums_ld(p) : (size_t)p->row_block * PL_PANEL) *
+           sizeof(float);
 }
 
 static size_t thread_bytes(const struct product *p)
 {
-    return sums_bytes(p) + (size_t)ROW_BLOCK * p->depth * p->kernel->act_bytes;
+    size_t padded = p->depth != p->k ? (size_t)p->row_block * p->depth * p->kernel->act_bytes : 0;
+    return sums_bytes(p) + padded;
 }
 
 static void cut(struct product *p)
 {
     uint32_t panels = chunks(p->n, PL_PANEL), wanted = pl_pool_threads(p->e->pool) * TASKS_PER_THREAD;
+    if (in_floats(p->kernel)) /* they take longer, and so does waiting for the last */
+        wanted *= 2;
     p->depth = pl_round_up(p->k, p->kernel->k_step);
     p->depth_blocks = chunks(p->depth, p->kernel->k_block);
     p->depth_block = pl_round_up(chunks(p->depth, p->depth_blocks), 32);
@@ -75,9 +85,11 @@ static void cut(struct product *p)
             break;
     }
     p->row_chunks = chunks(p->m, p->chunk_rows);
-    p->direct = (p->kind == PL_OUT_F32 || (p->kind == PL_OUT_ACT && p->kernel->act_bytes == sizeof(float))) &&
-                p->n % PL_PANEL == 0 && p->m % p->kernel->m_step == 0;
-    p->chunk_panels = chunks(panels, chunks(panels, p->chunk_panels)); /* equal shares */
+    p->row_block = pl_min32(p->kernel->m_block, p->chunk_rows);
+    p->direct = (p->kind == PL_OUT_F32 || in_floats(p->kernel)) && p->n % PL_PANEL == 0 &&
+                p->m % p->kernel->m_step == 0;
+    /* equal shares */
+    p->chunk_panels = pl_round_up(chunks(panels, chunks(panels, p->chunk_panels)), p->kernel->n_step);
 }
 
 /* The left operand's rows with k padded by zeros, for a depth that is no multiple of the kernel's step. */
@@ -111,7 +123,7 @@ static void store(const struct product *p, const float *c, size_t c_ld, uint32_t
 static void call_rows(const struct product *p, uint32_t row, uint32_t block)
 {
     size_t bytes = p->kernel->act_bytes, k = (size_t)block * p->depth_block;
-    for (uint32_t r = row; r < p->m && r < row + ROW_BLOCK; r++) {
+    for (uint32_t r = row; r < p->m && r < row + p->row_block; r++) {
         const char *at = p->a + (r * p->a_ld + k) * bytes;
         for (size_t byte = 0; byte < pl_min32(p->depth_block, p->k - (uint32_t)k) * bytes; byte += 64)
             __builtin_prefetch(at + byte, 0, 2);
@@ -140,17 +152,17 @@ static void product_end(const struct product *p, struct pl_mm mm, uint32_t row, 
         p->kernel->mm(&mm);
         store(p, mm.c, mm.c_ld, row, rows, col);
         mm.b = (const char *)mm.b + p->b_stride;
-        if (mm.accumulate)
-            mm.c += PL_PANEL;
+        if (mm.base != NULL)
+            mm.base = mm.c += PL_PANEL;
     }
 }
 
-/* ROW_BLOCK rows by one chunk of columns, one depth block; the sums are stored after the last. */
-static void product_block(const struct product *p, uint32_t row, uint32_t panel0, uint32_t block, float *sums,
-                          char *padded)
+/* Some rows by one chunk of columns, one depth block; the sums are stored after the last. */
+static void product_block(const struct product *p, uint32_t row, uint32_t rows, uint32_t panel0,
+                          uint32_t block, float *sums, char *padded)
 {
     const struct pl_kernel *kernel = p->kernel;
-    uint32_t rows = pl_min32(ROW_BLOCK, p->m - row), k = block * p->depth_block;
+    uint32_t k = block * p->depth_block;
     const char *a = p->a + row * p->a_ld * kernel->act_bytes;
     struct pl_mm mm = {.c = sums,
                        .c_ld = p->depth_blocks > 1 ? sums_ld(p) : PL_PANEL,
@@ -159,10 +171,12 @@ static void product_block(const struct product *p, uint32_t row, uint32_t panel0
                        .m = rows,
                        .panels = pl_min32(p->chunk_panels, chunks(p->n, PL_PANEL) - panel0),
                        .k = pl_min32(p->depth_block, p->depth - k),
-                       .accumulate = block > 0};
+                       .base = block > 0 ? sums : NULL};
     if (p->direct) {
-        mm.c = (float *)(void *)p->out + row * p->out_ld + (size_t)panel0 * PL_PANEL;
+        size_t at = row * p->out_ld + (size_t)panel0 * PL_PANEL;
+        mm.c = (float *)(void *)p->out + at;
         mm.c_ld = p->out_ld;
+        mm.base = block > 0 ? mm.c : p->kind == PL_OUT_SUM ? p->base + at : NULL;
     }
     if (p->depth != p->k) {
         a = pad_left(p, a, rows, padded);
@@ -184,11 +198,12 @@ static void product_task(void *user, uint32_t task, uint32_t thread)
     uint32_t row1 = pl_min32(p->m, row0 + p->chunk_rows);
     char *scratch = pl_engine_thread_scratch(p->e, thread);
     for (uint32_t block = 0; block < p->depth_blocks; block++)
-        for (uint32_t row = row0; row < row1; row += ROW_BLOCK) {
+        for (uint32_t row = row0; row < row1; row += p->row_block) {
             float *sums = (float *)(void *)scratch + (p->depth_blocks > 1 ? (row - row0) * sums_ld(p) : 0);
-            if (row + ROW_BLOCK < row1)
-                call_rows(p, row + ROW_BLOCK, block);
-            product_block(p, row, panel0, block, sums, scratch + sums_bytes(p));
+            if (row + p->row_block < row1)
+                call_rows(p, row + p->row_block, block);
+            product_block(p, row, pl_min32(p->row_block, row1 - row), panel0, block, sums,
+                          scratch + sums_bytes(p));
         }
 }
 
@@ -300,7 +315,7 @@ static void panel_task(void *user, uint32_t task, uint32_t thread)
                        pl_min32(PL_PANEL, g->narrow_cols - col), rows);
 }
 
-/* The strip's columns of k_block tokens, transposed: blocks of ROW_BLOCK rows by k_block. */
+/* The strip's columns of k_block tokens, transposed. */
 static void turn_strip(const struct weight_gradient *g, char *turned, uint32_t col0, uint32_t cols,
                        uint32_t row, uint32_t rows)
 {
@@ -310,6 +325,16 @@ static void turn_strip(const struct weight_gradient *g, char *turned, uint32_t c
             kernel->transpose(turned + ((size_t)c * kernel->k_block + r) * kernel->act_bytes, kernel->k_block,
                               g->wide + ((row + r) * g->wide_ld + col0 + c) * kernel->act_bytes, g->wide_ld,
                               pl_min32(ROW_BLOCK, cols - c), pl_min32(PANEL_ROWS, rows - r));
+}
+
+/* The strip's next tokens come from far away while these are multiplied. */
+static void call_strip(const struct weight_gradient *g, uint32_t col0, uint32_t cols, uint32_t row)
+{
+    size_t bytes = g->kernel->act_bytes;
+    uint32_t end = pl_min32(g->a->rows, row + g->kernel->k_block);
+    for (uint32_t r = row; r < end; r++)
+        for (size_t byte = 0; byte < cols * bytes; byte += 64)
+            __builtin_prefetch(g->wide + (r * g->wide_ld + col0) * bytes + byte, 0, 2);
 }
 
 static void store_strip(const struct weight_gradient *g, float *sums, uint32_t col0, uint32_t cols,
@@ -355,17 +380,31 @@ static void strip_task(void *user, uint32_t task, uint32_t thread)
     for (uint32_t row = 0; row < g->a->rows; row += kernel->k_block) {
         uint32_t rows = pl_min32(kernel->k_block, g->a->rows - row);
         turn_strip(g, turned, col0, cols, row, rows);
+        if (in_floats(kernel)) /* products of tiles are done before anything could come */
+            call_strip(g, col0, cols, row + rows);
         mm.k = pl_round_up(rows, kernel->k_step);
         mm.b = g->panels + (size_t)row * PL_PANEL * kernel->act_bytes;
-        mm.accumulate = row > 0;
-        for (uint32_t c = 0; c < cols; c += ROW_BLOCK) {
+        for (uint32_t c = 0; c < cols; c += kernel->m_block) {
             mm.a = turned + (size_t)c * kernel->k_block * kernel->act_bytes;
             mm.c = sums + (size_t)c * mm.c_ld;
-            mm.m = pl_min32(ROW_BLOCK, cols - c);
+            mm.base = row > 0 ? mm.c : NULL;
+            mm.m = pl_min32(kernel->m_block, cols - c);
             kernel->mm(&mm);
         }
     }
     store_strip(g, sums, col0, cols, sums + (size_t)STRIP_MAX * mm.c_ld);
+}
+
+/* Wide strips read the panels less often; of few strips every thread should get as many. */
+static uint32_t strip_of(const struct weight_gradient *g, uint32_t threads)
+{
+    uint32_t wanted = threads * (in_floats(g->kernel) ? STRIPS_PER_THREAD / 2 : STRIPS_PER_THREAD);
+    uint32_t strip = STRIP_MAX, count = chunks(g->wide_cols, strip);
+    while (strip > ROW_BLOCK && (count < wanted || (count % threads != 0 && count < 2 * wanted))) {
+        strip /= 2;
+        count = chunks(g->wide_cols, strip);
+    }
+    return strip;
 }
 
 void pl_gemm_linear_dw(struct pl_engine *e, const struct pl_linear_dw *a)
@@ -382,18 +421,15 @@ void pl_gemm_linear_dw(struct pl_engine *e, const struct pl_linear_dw *a)
         .narrow = swapped ? a->dout : a->in,
         .narrow_ld = swapped ? a->dout_ld : a->in_ld,
         .narrow_cols = swapped ? a->n : a->k,
-        .strip = STRIP_MAX,
         .panel_bytes = pl_panel_bytes(e->kernel, a->rows),
     };
-    uint32_t wanted = pl_pool_threads(e->pool) * STRIPS_PER_THREAD;
-    while (g.strip > ROW_BLOCK && (g.wide_cols + g.strip - 1) / g.strip < wanted)
-        g.strip /= 2;
+    g.strip = strip_of(&g, pl_pool_threads(e->pool));
     uint32_t panels = (g.narrow_cols + PL_PANEL - 1) / PL_PANEL;
     if (!pl_engine_reserve(e, strip_bytes(&g), panels * g.panel_bytes))
         return;
     g.panels = pl_engine_shared_scratch(e);
     pl_cpu_run(e, (a->rows + PANEL_ROWS - 1) / PANEL_ROWS, panel_task, &g);
-    pl_cpu_run(e, (g.wide_cols + g.strip - 1) / g.strip, strip_task, &g);
+    pl_cpu_run(e, chunks(g.wide_cols, g.strip), strip_task, &g);
 }
 
 /* Muon's products: both operands are floats and converted first. */

@@ -18,8 +18,8 @@
 
 enum { PL_PANEL = 32 };
 
-/* c (m, panels * PL_PANEL) = a x b or += a x b. Reads a's rows up to m rounded up to m_step and writes as many rows of
- * c; k is a multiple of k_step, and not 0. b_stride: bytes from panel to panel. */
+/* c (m, panels * PL_PANEL) = base + a x b; base lies like c. Reads a's rows up to m rounded up to m_step and writes as
+ * many rows of c; k is a multiple of k_step, and not 0. b_stride: bytes from panel to panel. */
 struct pl_mm {
     float *c;
     size_t c_ld;
@@ -28,7 +28,7 @@ struct pl_mm {
     const void *b;
     size_t b_stride;
     uint32_t m, panels, k;
-    bool accumulate;
+    const float *base; /* NULL: nothing is added. In bfloat16 otherwise c itself; in floats anything */
 };
 
 /* Scores to probabilities, for q_rows query rows of one head. Row i may see visible(i) = first_visible + i keys. */
@@ -59,6 +59,8 @@ struct pl_kernel {
     enum pl_cpu_level level;
     uint32_t act_bytes; /* 4 or 2 */
     uint32_t m_step;    /* rows of one block of a and c */
+    uint32_t m_block;   /* rows that one product had best be given at a time, a multiple of m_step */
+    uint32_t n_step;    /* panels that are multiplied side by side */
     uint32_t k_step;    /* depth of a panel is rounded up to this */
     uint32_t
         k_block; /* depth after which a long product pauses to keep its operands in the first-level cache */

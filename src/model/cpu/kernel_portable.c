@@ -1,6 +1,5 @@
 /* model/cpu/kernel_portable.c - floats throughout, with the vectors any compiler target has. */
 #define PL_ACT_BF16 0
-#define MM_LANES 4
 #define MM_VECS 2
 #define MM_ROWS 4
 #include "model/cpu/kernel.h"

@@ -157,6 +157,37 @@ VF_INLINE vf vf_scale2(vf v, vf n)
     return _mm512_scalef_ps(v, n);
 }
 
+/* Rows become columns: pairs of rows, of pairs, of fours, of eights change places. */
+VF_INLINE void vf_turn(vf v[VF_LANES])
+{
+    vf pairs[16], fours[16], eights[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+        pairs[i] = _mm512_unpacklo_ps(v[i], v[i + 1]);
+        pairs[i + 1] = _mm512_unpackhi_ps(v[i], v[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4)
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; j++) {
+            __m512d low = _mm512_castps_pd(pairs[i + j]), high = _mm512_castps_pd(pairs[i + j + 2]);
+            fours[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
+            fours[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
+        }
+#pragma GCC unroll 2
+    for (int i = 0; i < 16; i += 8)
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) {
+            eights[i + j] = _mm512_shuffle_f32x4(fours[i + j], fours[i + j + 4], 0x88);
+            eights[i + j + 4] = _mm512_shuffle_f32x4(fours[i + j], fours[i + j + 4], 0xdd);
+        }
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++) {
+        v[j] = _mm512_shuffle_f32x4(eights[j], eights[j + 8], 0x88);
+        v[j + 8] = _mm512_shuffle_f32x4(eights[j], eights[j + 8], 0xdd);
+    }
+}
+
 #ifdef __AVX512BF16__
 VF_INLINE void vf_store_bf16(uint16_t *p, vf v, size_t n)
 {
@@ -285,6 +316,28 @@ VF_INLINE vf vf_round(vf v)
     return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
+VF_INLINE void vf_turn(vf v[VF_LANES])
+{
+    vf pairs[8], fours[8];
+#pragma GCC unroll 4
+    for (int i = 0; i < 8; i += 2) {
+        pairs[i] = _mm256_unpacklo_ps(v[i], v[i + 1]);
+        pairs[i + 1] = _mm256_unpackhi_ps(v[i], v[i + 1]);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 8; i += 4)
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; j++) {
+            fours[i + 2 * j] = _mm256_shuffle_ps(pairs[i + j], pairs[i + j + 2], 0x44);
+            fours[i + 2 * j + 1] = _mm256_shuffle_ps(pairs[i + j], pairs[i + j + 2], 0xee);
+        }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        v[j] = _mm256_permute2f128_ps(fours[j], fours[j + 4], 0x20);
+        v[j + 4] = _mm256_permute2f128_ps(fours[j], fours[j + 4], 0x31);
+    }
+}
+
 VF_INLINE vf vf_power2(__m256i n)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
@@ -380,6 +433,22 @@ VF_INLINE float vf_max_lane(vf v)
 {
     float a = v[0] > v[1] ? v[0] : v[1], b = v[2] > v[3] ? v[2] : v[3];
     return a > b ? a : b;
+}
+
+#ifdef __clang__
+#define VF_SHUFFLE(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#else
+#define VF_SHUFFLE(a, b, i, j, k, l) __builtin_shuffle(a, b, (vf_int){i, j, k, l})
+#endif
+
+VF_INLINE void vf_turn(vf v[VF_LANES])
+{
+    vf low01 = VF_SHUFFLE(v[0], v[1], 0, 4, 1, 5), high01 = VF_SHUFFLE(v[0], v[1], 2, 6, 3, 7);
+    vf low23 = VF_SHUFFLE(v[2], v[3], 0, 4, 1, 5), high23 = VF_SHUFFLE(v[2], v[3], 2, 6, 3, 7);
+    v[0] = VF_SHUFFLE(low01, low23, 0, 1, 4, 5);
+    v[1] = VF_SHUFFLE(low01, low23, 2, 3, 6, 7);
+    v[2] = VF_SHUFFLE(high01, high23, 0, 1, 4, 5);
+    v[3] = VF_SHUFFLE(high01, high23, 2, 3, 6, 7);
 }
 
 /* Truncation of a positive number; the same for all |v| < 256, except that halves may go either way. */

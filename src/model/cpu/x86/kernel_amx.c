@@ -109,11 +109,12 @@ static inline void mm_block(float *c, size_t c_ld, const uint16_t *a, size_t a_l
 
 static void mm_product(const struct pl_mm *m)
 {
+    pl_assert(m->base == NULL || m->base == m->c);
     for (uint32_t row = 0; row < m->m; row += 32)
         for (uint32_t p = 0; p < m->panels; p++) {
             float *c = m->c + (size_t)row * m->c_ld + (size_t)p * PL_PANEL;
             mm_block(c, m->c_ld, (const uint16_t *)m->a + (size_t)row * m->a_ld, m->a_ld,
-                     (const uint16_t *)((const char *)m->b + p * m->b_stride), m->k, m->accumulate,
+                     (const uint16_t *)((const char *)m->b + p * m->b_stride), m->k, m->base != NULL,
                      p + 1 < m->panels ? c + PL_PANEL : c);
         }
 }

@@ -1,8 +1,7 @@
 /* model/cpu/x86/kernel_avx2.c - floats throughout, for machines with AVX2. */
 #define PL_ACT_BF16 0
-#define MM_LANES 8
 #define MM_VECS 2
-#define MM_ROWS 4
+#define MM_ROWS 6
 #include "model/cpu/kernel.h"
 #include "model/cpu/mm_simd.inc"
 

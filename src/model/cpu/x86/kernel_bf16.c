@@ -47,11 +47,12 @@ static inline __attribute__((always_inline)) void mm_block(float *c, size_t c_ld
 
 static void mm_product(const struct pl_mm *m)
 {
+    pl_assert(m->base == NULL || m->base == m->c);
     for (uint32_t p = 0; p < m->panels; p++) {
         const uint16_t *panel = (const uint16_t *)((const char *)m->b + p * m->b_stride);
         for (uint32_t row = 0; row < m->m; row += MM_ROWS)
             mm_block(m->c + (size_t)row * m->c_ld + (size_t)p * PL_PANEL, m->c_ld,
-                     (const uint16_t *)m->a + (size_t)row * m->a_ld, m->a_ld, panel, m->k, m->accumulate);
+                     (const uint16_t *)m->a + (size_t)row * m->a_ld, m->a_ld, panel, m->k, m->base != NULL);
     }
 }
 
