@@ -279,6 +279,16 @@ static void remember_tokens(struct pl_syncer *s, uint32_t m, uint64_t tokens)
     s->forgotten_tokens -= l->tokens;
 }
 
+/* Steps done while away, or before our own restart. When they were done is not known: they are in no rate. */
+static void count_absence(struct pl_syncer *s, const struct learner *l, uint64_t tokens)
+{
+    uint64_t before = pl_sync_clock(s);
+    if (l->doubted)
+        return;
+    s->clock_sum = pl_add_sat(s->clock_sum, pl_sub_sat(tokens, l->tokens));
+    s->rate_tokens += pl_sync_clock(s) - before;
+}
+
 static void hello(struct pl_syncer *s, uint32_t conn, const struct pl_msg_hello *h, struct pl_sync_fxs *out)
 {
     if (!hello_plausible(s, conn, h, out))
@@ -299,10 +309,7 @@ static void hello(struct pl_syncer *s, uint32_t conn, const struct pl_msg_hello 
         new_incarnation(s, m, incarnation, h, out);
     if (h->incarnation != 0)
         remember_tokens(s, m, h->tokens);
-    if (!l->doubted)
-        s->clock_sum = pl_add_sat(
-            s->clock_sum,
-            pl_sub_sat(h->tokens, l->tokens)); /* steps done while away, or before our own restart */
+    count_absence(s, l, h->tokens);
     l->tokens = pl_max64(l->tokens, h->tokens);
     l->steps = pl_max64(l->steps, h->steps);
     l->report_ns = 0;

@@ -221,8 +221,10 @@ void pl_sync_lead_hit(struct pl_syncer *s, uint32_t m, uint32_t f, uint64_t took
 {
     struct learner *l = &s->learners[m];
     pl_average_add(&l->lead, took_ns);
-    if (l->up_slow >= SLOW_MIN)
+    if (l->up_slow >= SLOW_MIN) {
         raise_stride(s, m, out); /* its rounds wait for it still, and will not for long */
+        return;
+    }
     if (took_ns > half_period_ns(s) / 4 * 3 || (l->stride == 1 && !l->probing))
         return;
     l->good_rounds++;

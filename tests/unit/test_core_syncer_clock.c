@@ -210,6 +210,37 @@ static void test_token_clock_and_rate(void **state)
     assert_int_equal(v.clock_tokens, before + 60);
 }
 
+/* Two learners train on for a minute while the shard is down. What they bring is in the clock; the rate is what comes in
+ * from then on. */
+static void test_the_rate_knows_no_absence(void **state)
+{
+    (void)state;
+    struct pl_sync_view v;
+    struct rig_options o = options(2, 4);
+    rig_init(&rig, &o);
+    rig_up_many(&rig, 2);
+    for (int i = 0; i < 100; i++)
+        rig_tick(&rig, false); /* 200 tokens a second */
+    pl_syncer_view(rig.s, &v);
+    uint64_t before = v.clock_tokens;
+    rig_snapshot(&rig);
+    rig_recover(&rig);
+    for (uint32_t i = 0; i < 2; i++) {
+        rig.peers[i].steps += 600;
+        rig.peers[i].tokens += 6000;
+        rig_up(&rig, i);
+        for (int k = 0; k < 3; k++) /* one comes after the other */
+            rig_advance(&rig, 100 * PL_MS);
+    }
+    for (int i = 0; i < 100; i++) {
+        rig_tick(&rig, false);
+        pl_syncer_view(rig.s, &v);
+        assert_in_range(v.rate_tokens, 0, 220);
+    }
+    assert_in_range(v.rate_tokens, 190, 210);
+    assert_in_range(v.clock_tokens, before + 12000, before + 14100);
+}
+
 static void doubt(uint64_t identity, bool doubted)
 {
     rig_step(&rig, &(struct pl_sync_event){.kind = PL_SYNC_EV_DOUBT,
@@ -485,6 +516,28 @@ static void test_a_thin_line_is_sent_less(void **state)
     assert_int_equal(view_of(2).stride, 1);
 }
 
+/* Pushes that come too slowly for the stride raise it, though this one is in time; it is no good round of the new stride. */
+static void test_a_slow_push_is_no_good_round(void **state)
+{
+    (void)state;
+    struct rig_options o = options(1, 4);
+    rig_init(&rig, &o);
+    rig_up_many(&rig, 2);
+    delay_ns[0] = delay_ns[1] = 10 * PL_MS;
+    run_delayed(10 * PL_SEC);
+    struct learner *l = &rig.s->learners[1];
+    l->up_slow = 4;
+    rig.fxs.count = 0;
+    pl_sync_lead_hit(rig.s, 1, 0, 10 * PL_MS, &rig.fxs);
+    assert_int_equal(l->stride, 2);
+    assert_int_equal(l->good_rounds, 0);
+    l->stride = PL_STRIDE_MAX; /* as far as it goes: nothing is raised, and nothing was good */
+    l->up_slow = 4;
+    pl_sync_lead_hit(rig.s, 1, 0, 10 * PL_MS, &rig.fxs);
+    assert_int_equal(l->stride, PL_STRIDE_MAX);
+    assert_int_equal(l->good_rounds, 0);
+}
+
 /* Alone, with a link that needs longer than a period, a learner is merged all the same: its own next pull does not cut off
  * the push before for ever. */
 static void test_a_slow_link_alone_gets_through(void **state)
@@ -588,12 +641,14 @@ int main(void)
         rig_unit_test(test_a_lost_reporter_does_not_count),
         rig_unit_test(test_step_times_are_measured_here),
         rig_unit_test(test_token_clock_and_rate),
+        rig_unit_test(test_the_rate_knows_no_absence),
         rig_unit_test(test_a_doubted_learner_drives_no_clock),
         rig_unit_test(test_kth_smallest),
         rig_unit_test(test_a_slow_link_is_asked_earlier),
         rig_unit_test(test_strides),
         rig_unit_test(test_a_stall_is_no_slow_line),
         rig_unit_test(test_a_thin_line_is_sent_less),
+        rig_unit_test(test_a_slow_push_is_no_good_round),
         rig_unit_test(test_a_slow_link_alone_gets_through),
         rig_unit_test(test_a_period_of_one),
         rig_unit_test(test_more_work_than_fits_into_a_step),
