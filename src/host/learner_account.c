@@ -81,16 +81,16 @@ static uint64_t cpu_ns(void)
     return (uint64_t)t.tv_sec * PL_SEC + (uint64_t)t.tv_nsec;
 }
 
-static int64_t times_taken(void)
+static int64_t times_waited(void)
 {
     struct rusage r = {0};
     (void)getrusage(RUSAGE_THREAD, &r);
-    return r.ru_nivcsw;
+    return r.ru_nvcsw;
 }
 
 void pl_watch_start(struct pl_watch *w)
 {
-    w->taken = times_taken();
+    w->waited = times_waited();
     w->cpu_ns = cpu_ns();
     w->wall_ns = pl_clock_ns();
 }
@@ -99,7 +99,7 @@ void pl_watch_stop(const struct pl_watch *w, struct pl_watched *sum)
 {
     uint64_t wall = pl_clock_ns() - w->wall_ns;
     uint64_t own = wall;
-    if (times_taken() != w->taken)
+    if (times_waited() == w->waited)
         own = pl_min64(wall, cpu_ns() - w->cpu_ns);
     sum->wall_ns += wall;
     sum->own_ns += own;

@@ -5,8 +5,9 @@
  * 12.5% too high and never too low.
  *
  * A watch tells two times: by the wall, and without what somebody else took who was given the processor
- * meanwhile. On a machine with more work than processors a step of ours is interrupted as any other; that is
- * not our holding it up.
+ * meanwhile, another process or, where the kernel knows it, another virtual machine of the host. On a machine
+ * with more work than processors a step of ours is interrupted as any other; that is not our holding it up.
+ * Where the thread waited for anything, be it once, all of the time counts.
  */
 #ifndef PL_HOST_LEARNER_ACCOUNT_H
 #define PL_HOST_LEARNER_ACCOUNT_H
@@ -23,7 +24,7 @@ struct pl_account {
 
 struct pl_watch {
     uint64_t wall_ns, cpu_ns;
-    int64_t taken; /* how often the processor was taken away from this thread */
+    int64_t waited; /* how often this thread gave its processor away because it had to wait */
 };
 struct pl_watched {
     uint64_t wall_ns, own_ns;

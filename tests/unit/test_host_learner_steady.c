@@ -1,13 +1,15 @@
 /* What the trainer's thread and the others share: copies beside a moving owner are of one moment or none; a
- * ring keeps order and loses nothing; the account of times is never too low. Meant for a build with
- * -fsanitize=thread, too. */
+ * ring keeps order and loses nothing; the account of times is never too low; a watch knows
+ * waiting from being interrupted. Meant for a build with -fsanitize=thread, too. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <cmocka.h>
 
 #include "base/limits.h"
@@ -227,6 +229,69 @@ static void test_quantiles_are_never_too_low(void **state)
     assert_int_equal(pl_account_quantile(&a, 1000000), UINT64_MAX / 2);
 }
 
+/* ---- watches ---- */
+
+static void stay_on(int processor)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET((size_t)processor, &set);
+    assert_int_equal(pthread_setaffinity_np(pthread_self(), sizeof set, &set), 0);
+}
+
+struct rival {
+    int processor;
+    atomic_bool stop;
+};
+
+static void *keep_busy(void *user)
+{
+    struct rival *r = user;
+    stay_on(r->processor);
+    while (!atomic_load(&r->stop))
+        continue;
+    return NULL;
+}
+
+static int64_t interruptions(void)
+{
+    struct rusage r = {0};
+    assert_int_equal(getrusage(RUSAGE_THREAD, &r), 0);
+    return r.ru_nivcsw;
+}
+
+/* On a thread of its own, which stays on one processor. */
+static void *watch_both(void *user)
+{
+    struct rival *r = user;
+    struct pl_watch w;
+    struct pl_watched busy = {0}, waiting = {0};
+    stay_on(r->processor);
+    pl_watch_start(&w);
+    for (int64_t end = interruptions() + 5; interruptions() < end;)
+        continue;
+    pl_watch_stop(&w, &busy);
+    atomic_store(&r->stop, true);
+    assert_true(busy.own_ns > 0 && busy.own_ns < busy.wall_ns);
+
+    pl_watch_start(&w);
+    assert_int_equal(poll(NULL, 0, 2), 0);
+    pl_watch_stop(&w, &waiting);
+    assert_true(waiting.wall_ns >= 2 * PL_MS && waiting.own_ns == waiting.wall_ns);
+    return NULL;
+}
+
+static void test_what_others_take_is_not_ours_but_waiting_is(void **state)
+{
+    (void)state;
+    struct rival r = {.processor = sched_getcpu()};
+    pthread_t rival, watched;
+    assert_int_equal(pthread_create(&rival, NULL, keep_busy, &r), 0);
+    assert_int_equal(pthread_create(&watched, NULL, watch_both, &r), 0);
+    assert_int_equal(pthread_join(watched, NULL), 0);
+    assert_int_equal(pthread_join(rival, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +301,7 @@ int main(void)
         cmocka_unit_test(test_a_ring_between_two_threads),
         cmocka_unit_test(test_a_ring_says_full_and_empty),
         cmocka_unit_test(test_quantiles_are_never_too_low),
+        cmocka_unit_test(test_what_others_take_is_not_ours_but_waiting_is),
     };
     return cmocka_run_group_tests_name("host/learner_steady", tests, NULL, NULL);
 }
