@@ -14,7 +14,7 @@ struct pl_cluster_args {
     uint32_t learners, shards, fragments, period, overlap, quorum, staleness;
     uint32_t outer_delay, outer_warmup;
     double outer_lr, outer_momentum, outer_decay, outer_floor, outer_first, merge_trim, merge_stale;
-    double feedback_decay, selective;
+    double feedback_decay, feedback_local, selective;
     bool codec_lr;
 };
 

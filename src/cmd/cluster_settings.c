@@ -4,7 +4,6 @@
 #include "base/hash.h"
 #include "base/num.h"
 #include "cmd/cluster_args.h"
-#include "codec/feedback.h"
 #include "host/syncer_host.h"
 #include "train/dataset.h"
 
@@ -27,15 +26,15 @@ static void choose_words(struct pl_settings *s, const struct pl_cluster_args *a)
         (void)pl_codec_of_name(a->up, &s->up);
     if (a->down != NULL)
         (void)pl_codec_of_name(a->down, &s->down);
-    s->feedback_decay = pl_feedback_decay(s->up);
+    if (a->apply != NULL)
+        s->apply = strcmp(a->apply, "overwrite") == 0 ? 1 : strcmp(a->apply, "mix") == 0 ? 2 : 0;
+    pl_settings_follow_codec(s);
     if (a->merge != NULL)
         (void)pl_rule_of_name(a->merge, &s->merge.kind);
     if (a->outer != NULL)
         (void)pl_outer_of_name(a->outer, &s->outer.kind);
     if (a->guard != NULL)
         s->merge.guard = strcmp(a->guard, "on") == 0;
-    if (a->apply != NULL)
-        s->apply = strcmp(a->apply, "overwrite") == 0 ? 1 : strcmp(a->apply, "mix") == 0 ? 2 : 0;
 }
 
 static void choose_numbers(struct pl_settings *s, const struct pl_cluster_args *a)
@@ -49,6 +48,7 @@ static void choose_numbers(struct pl_settings *s, const struct pl_cluster_args *
     s->quorum = a->quorum > 0 ? a->quorum : s->quorum;
     s->staleness_max = a->staleness > 0 ? a->staleness : s->staleness_max;
     s->feedback_decay = isnan(a->feedback_decay) ? s->feedback_decay : (float)a->feedback_decay;
+    s->feedback_local = isnan(a->feedback_local) ? s->feedback_local : (float)a->feedback_local;
     s->selective = isnan(a->selective) ? s->selective : (float)a->selective;
     s->outer.lr = isnan(a->outer_lr) ? s->outer.lr : (float)a->outer_lr;
     s->outer.mu = isnan(a->outer_momentum) ? s->outer.mu : (float)a->outer_momentum;
@@ -236,6 +236,7 @@ static enum pelago_status check_protocol(const struct pl_cluster_args *a, const 
         {"up", a->up != NULL, w->up != s->up},
         {"down", a->down != NULL, w->down != s->down},
         {"feedback-decay", !isnan(a->feedback_decay), differs(w->feedback_decay, s->feedback_decay)},
+        {"feedback-local", !isnan(a->feedback_local), differs(w->feedback_local, s->feedback_local)},
         {"selective", !isnan(a->selective), differs(w->selective, s->selective)},
         {"apply", a->apply != NULL, w->apply != s->apply},
         {"outer-lr", !isnan(a->outer_lr), differs(w->outer.lr, s->outer.lr)},

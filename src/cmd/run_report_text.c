@@ -33,6 +33,7 @@ static json_t *settings_json(const struct pl_settings *s)
     (void)pl_json_put(j, "outer", json_string(pl_outer_name(s->outer.kind)));
     (void)pl_json_put(j, "outer_lr", json_real(pl_json_short(s->outer.lr)));
     (void)pl_json_put(j, "feedback_decay", json_real(pl_json_short(s->feedback_decay)));
+    (void)pl_json_put(j, "feedback_local", json_real(pl_json_short(s->feedback_local)));
     (void)pl_json_put(j, "selective", json_real(pl_json_short(s->selective)));
     (void)pl_json_put(j, "outer_momentum", json_real(pl_json_short(s->outer.mu)));
     return j;
@@ -104,7 +105,7 @@ static json_t *curve_json(const struct pl_run_history *h)
         json_t *j = json_object();
         (void)pl_json_put(j, "seconds", json_real(p->seconds));
         (void)pl_json_put(j, "tokens", json_integer((json_int_t)p->tokens));
-        (void)pl_json_put(j, "loss", json_real(p->loss));
+        (void)pl_json_put(j, "loss", p->loss > 0 ? json_real(p->loss) : json_null());
         (void)pl_json_put(j, "alive", json_integer(p->alive));
         (void)json_array_append_new(array, j);
     }
@@ -168,8 +169,8 @@ static enum pelago_status say_settings(const struct pl_run *r, struct pl_buf *ou
 static enum pelago_status say_result(const struct pl_run *r, const struct pl_run_result *e,
                                      struct pl_buf *out)
 {
-    PL_TRY(
-        say(out, "\n## Result\n\n| what | value |\n|---|---|\n| time | %s |\n", pl_view_time(e->seconds).at));
+    PL_TRY(say(out, "\n## Result\n\n| what | value |\n|---|---|\n| time%s | %s |\n",
+               r->args.resume ? " since it was resumed" : "", pl_view_time(e->seconds).at));
     if (e->judged)
         PL_TRY(say(out, "| validation loss | %.4f nats a token |\n| perplexity | %.2f |\n", e->loss,
                    exp(e->loss)));
@@ -196,6 +197,8 @@ static enum pelago_status say_result(const struct pl_run *r, const struct pl_run
 
 static enum pelago_status say_learners(const struct pl_run *r, struct pl_buf *out)
 {
+    if (r->args.resume)
+        PL_TRY(say(out, "\nStarts, curve and events are of the time since the run was resumed.\n"));
     PL_TRY(say(out, "\n## Learners\n\n| learner | starts | of them after kill -9 |\n|---|---|---|\n"));
     for (uint32_t i = 0; i < r->settings.learners; i++) {
         const struct pl_child *c = &r->learners[i].child;
@@ -204,14 +207,24 @@ static enum pelago_status say_learners(const struct pl_run *r, struct pl_buf *ou
     return PELAGO_OK;
 }
 
+/* A status may come before anybody has said a loss. */
+static struct pl_view_text loss_text(double loss)
+{
+    struct pl_view_text t = {"-"};
+    if (loss > 0)
+        (void)snprintf(t.at, sizeof t.at, "%.4f", loss);
+    return t;
+}
+
 static enum pelago_status say_history(const struct pl_run_history *h, struct pl_buf *out)
 {
     enum { EVENTS_MAX = 200 };
     uint32_t step = h->points / 20 + 1;
     PL_TRY(say(out, "\n## Curve\n\n| time | tokens | loss | alive |\n|---|---|---|---|\n"));
     for (uint32_t i = 0; i < h->points; i += step)
-        PL_TRY(say(out, "| %s | %s | %.4f | %u |\n", pl_view_time(h->curve[i].seconds).at,
-                   pl_view_count((double)h->curve[i].tokens).at, h->curve[i].loss, h->curve[i].alive));
+        PL_TRY(say(out, "| %s | %s | %s | %u |\n", pl_view_time(h->curve[i].seconds).at,
+                   pl_view_count((double)h->curve[i].tokens).at, loss_text(h->curve[i].loss).at,
+                   h->curve[i].alive));
     if (h->event_count == 0)
         return PELAGO_OK;
     PL_TRY(say(out, "\n## What happened\n\n"));

@@ -4,6 +4,10 @@
  *   sent     = encoding of wanted                 pl_feedback_encode
  *   residual = wanted - sent
  *
+ * A learner has another place for what it did not send: its own values. There it is part of the next change by itself, and
+ * the learner trains on from where it is. With a residual beside them it goes back to what was sent, and does the
+ * rest again: where most is left behind, as in top-k, that is done many times over before it is sent once.
+ *
  * With a decay of 1 nothing is ever lost. Top-k leaves most values behind and sends them many rounds later, when they
  * are no longer quite true: there a residual fades by 0.95 a round (PAPER 11.6). What a syncer sends has no decay: its
  * residual is the distance between its own parameters and those it has told everybody, which must not grow.
@@ -19,6 +23,13 @@
 
 /* The decay that goes well with a codec: 0.95 for top-k, else 1. */
 float pl_feedback_decay(enum pl_codec codec);
+
+/* The share of what is left behind that goes well with staying in the learner's own values: 1 for top-k, else 0. */
+float pl_feedback_local(enum pl_codec codec);
+
+/* Moves this share of the residual to where the learner was: snapshot[i] += local * residual[i]. Whoever then moves from
+ * the snapshot to a new value keeps it. */
+void pl_feedback_keep(float *snapshot, float *residual, size_t n, float local);
 
 /* change[i] += decay * residual[i] */
 void pl_feedback_add(float *change, const float *residual, size_t n, float decay);

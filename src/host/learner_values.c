@@ -139,13 +139,14 @@ static bool wanted(struct pl_lcopy *c)
     return false;
 }
 
-/* anchor - theta and the residual, then the codec; what it loses stays. Worker. */
+/* anchor - theta and the residual, then the codec; what it loses stays, beside theta or in it. Worker. */
 static void encode(struct pl_job *job)
 {
     struct pl_lcopy *c = (struct pl_lcopy *)job;
     const struct pl_learner_host *h = c->h;
     const struct pl_settings *s = &h->settings;
-    const float *anchor = c->anchor->at, *theta = c->snapshot->at;
+    const float *anchor = c->anchor->at;
+    float *theta = c->snapshot->at;
     float *delta = c->left->at;
     size_t n = (size_t)c->left->count;
     size_t raw_bytes = (size_t)pl_layout_encoded_bytes(&h->layout, c->fragment, h->settings.up);
@@ -160,6 +161,7 @@ static void encode(struct pl_job *job)
         bool squeeze = h->trainer != NULL && pl_feedback_squeezes(s->up, s->selective);
         c->len = pl_pack(h->packer_up, raw, raw_bytes, squeeze, c->bytes);
         c->digest = pl_hash64(c->bytes, c->len, 0);
+        pl_feedback_keep(theta, delta, n, s->feedback_local);
     }
     pl_alloc_free(&h->alloc, raw, raw_bytes);
 }

@@ -49,6 +49,27 @@ float pl_outer_momentum(enum pl_inner_kind matrices)
     return matrices == PL_INNER_MUON ? 0.5f : 0.8f;
 }
 
+/* docs/results.md: a large momentum is right for 2 to 8 learners once it has grown, and far too much for the first few outer
+ * steps, in which the rate makes up for it; a rate that falls at the end takes the noise of the last ones away. Muon wants
+ * less momentum, and a higher first rate has not been tried with it. Of top-k a value comes from few of the learners at a
+ * time, so that their mean is short (decision 9). */
+void pl_settings_follow_codec(struct pl_settings *s)
+{
+    const bool sparse = pl_feedback_local(s->up) > 0, muon = s->trainer.matrices == PL_INNER_MUON;
+    s->feedback_decay = pl_feedback_decay(s->up);
+    s->feedback_local = s->apply == 0 ? pl_feedback_local(s->up) : 0;
+    s->outer = (struct pl_outer_rule){.lr = sparse ? 2 : 0.7f,
+                                      .mu = sparse ? 0.5f : pl_outer_momentum(s->trainer.matrices),
+                                      .kind = PL_OUTER_NESTEROV,
+                                      .delay = 1,
+                                      .warmup = 20,
+                                      .decay = 0.1f,
+                                      .floor = 0.1f,
+                                      .first = sparse || muon ? 0 : 1};
+    s->merge =
+        (struct pl_merge_rule){.kind = sparse ? PL_RULE_MEAN : PL_RULE_RDA, .trim = 0.25f, .guard = true};
+}
+
 void pl_settings_defaults(struct pl_settings *s)
 {
     s->algorithm = PL_ALGORITHM_DECOUPLED;
@@ -61,20 +82,8 @@ void pl_settings_defaults(struct pl_settings *s)
     s->apply = 0;
     s->mix_ppm = 500000;
     s->up = s->down = PL_CODEC_INT4;
-    s->feedback_decay = pl_feedback_decay(s->up);
     s->selective = 0;
-    /* docs/results.md: a large momentum is right for 2 to 8 learners once it has grown, and far too much for the first few
-     * outer steps, in which the rate makes up for it; a rate that falls at the end takes the noise of the last ones away. Muon
-     * wants less momentum, and a higher first rate has not been tried with it. */
-    s->outer = (struct pl_outer_rule){.lr = 0.7f,
-                                      .mu = pl_outer_momentum(s->trainer.matrices),
-                                      .kind = PL_OUTER_NESTEROV,
-                                      .delay = 1,
-                                      .warmup = 20,
-                                      .decay = 0.1f,
-                                      .floor = 0.1f,
-                                      .first = s->trainer.matrices == PL_INNER_MUON ? 0 : 1};
-    s->merge = (struct pl_merge_rule){.kind = PL_RULE_RDA, .trim = 0.25f, .guard = true};
+    pl_settings_follow_codec(s);
     s->unit_sequences = pl_max32(64, 8 * s->trainer.batch * s->trainer.accumulate);
 }
 
@@ -139,6 +148,7 @@ static const struct entry entries[] = {
     {"sync.apply", U8, AT(apply), 0},
     {"sync.mix_ppm", U32, AT(mix_ppm), 0},
     {"sync.feedback_decay", FLOAT, AT(feedback_decay), 0},
+    {"sync.feedback_local", NEW_FLOAT, AT(feedback_local), 0},
     {"sync.selective", FLOAT, AT(selective), 0},
     {"sync.outer_lr", FLOAT, AT(outer.lr), 0},
     {"sync.outer_momentum", FLOAT, AT(outer.mu), 0},
@@ -278,6 +288,51 @@ static enum pelago_status read_words(const struct pl_json *j, struct pl_settings
     return read_codec(j, "sync.down", &s->down);
 }
 
+/* Of group "" or one such as "sync". */
+static bool is_known(const char *group, const char *member)
+{
+    static const char *const words[] = {"pelago_settings", "algorithm", "train.optimizer", "train.schedule",
+                                        "sync.up",         "sync.down", "sync.merge",      "sync.outer"};
+    char name[2 * WORD_MAX];
+    bool known = false;
+    (void)pl_fmt(name, sizeof name, "%s%s%s", group, group[0] != '\0' ? "." : "", member);
+    for (unsigned i = 0; i < sizeof words / sizeof words[0]; i++)
+        known = known || strcmp(words[i], name) == 0;
+    for (unsigned i = 0; i < ENTRIES; i++)
+        known = known || strcmp(entries[i].name, name) == 0;
+    return known;
+}
+
+static enum pelago_status refuse_unknown_of(const struct pl_json *j, const char *group, json_t *object)
+{
+    const char *member;
+    json_t *value;
+    json_object_foreach(object, member, value)
+    {
+        bool is_group = group[0] == '\0' && json_is_object(value);
+        if (!is_group && !is_known(group, member))
+            return pl_fail(j->err, PELAGO_INVALID,
+                           "%s has %s%s%s, which this program does not know: use the same version of pelago "
+                           "everywhere",
+                           file, group, group[0] != '\0' ? "." : "", member);
+    }
+    return PELAGO_OK;
+}
+
+/* A setting that is passed over is not obeyed: the run of a later program would go on as another one. */
+static enum pelago_status refuse_unknown(const struct pl_json *j)
+{
+    const char *member;
+    json_t *value;
+    PL_TRY(refuse_unknown_of(j, "", j->at));
+    json_object_foreach(j->at, member, value)
+    {
+        if (json_is_object(value))
+            PL_TRY(refuse_unknown_of(j, member, value));
+    }
+    return PELAGO_OK;
+}
+
 static enum pelago_status read_all(const struct pl_json *j, struct pl_settings *s)
 {
     uint64_t format;
@@ -287,6 +342,7 @@ static enum pelago_status read_all(const struct pl_json *j, struct pl_settings *
             j->err, PELAGO_INVALID,
             "%s is of format %lu, this program knows %u: use the same version of pelago everywhere", file,
             format, (unsigned)FORMAT);
+    PL_TRY(refuse_unknown(j));
     PL_TRY(read_words(j, s));
     for (unsigned i = 0; i < ENTRIES; i++)
         if (entries[i].kind != NEW_FLOAT || pl_json_find(j, entries[i].name) != NULL)
@@ -348,6 +404,12 @@ enum pelago_status pl_settings_check(const struct pl_settings *s, struct pl_erro
                        s->shards);
     if (!(s->feedback_decay >= 0 && s->feedback_decay <= 1))
         return pl_fail(err, PELAGO_INVALID, "feedback_decay is out of range, expected 0 to 1");
+    if (!(s->feedback_local >= 0 && s->feedback_local <= 1))
+        return pl_fail(err, PELAGO_INVALID, "feedback_local is out of range, expected 0 to 1");
+    if (s->feedback_local > 0 && s->apply != 0)
+        return pl_fail(
+            err, PELAGO_INVALID,
+            "feedback_local is for apply: rebase alone; otherwise nothing stays in a learner's values");
     if (!(s->selective >= 0 && s->selective < 1))
         return pl_fail(err, PELAGO_INVALID, "selective is out of range, expected 0 to below 1");
     PL_TRY(pl_rule_check(&s->merge, err));

@@ -45,6 +45,7 @@ struct pl_settings {
     uint32_t mix_ppm;
     enum pl_codec up, down;
     float feedback_decay; /* of what up's encoding lost, each time it is added again */
+    float feedback_local; /* so much of what up's encoding leaves behind stays in a learner's own values */
     float selective;      /* blocks that changed less than this share of the usual wait, both ways; 0: none */
     struct pl_merge_rule merge;
     struct pl_outer_rule outer;
@@ -54,6 +55,9 @@ struct pl_settings {
 
 /* Of the outer optimizer: what goes well with the inner one. */
 float pl_outer_momentum(enum pl_inner_kind matrices);
+
+/* Feedback, merge and outer optimizer: what goes well with `up`. Also after it was chosen anew. */
+void pl_settings_follow_codec(struct pl_settings *s);
 
 /* P, H, tau, K, codecs, outer rule, unit: what goes well with this model and so many learners. trainer, data,
  * total_tokens and learners are set before. */

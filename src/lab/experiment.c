@@ -4,7 +4,6 @@
 #include "base/fmt.h"
 #include "base/hash.h"
 #include "base/num.h"
-#include "codec/feedback.h"
 #include "model/model.h"
 #include "train/dataset.h"
 #include "train/json.h"
@@ -307,6 +306,25 @@ static enum pelago_status patch_all(const struct pl_lab_experiment *e, const cha
     return PELAGO_OK;
 }
 
+/* As `pelago run` does, but for what the row says. */
+static void follow_codec(const struct pl_lab_experiment *e, const char *row, struct pl_settings *s)
+{
+    struct pl_settings usual = *s;
+    pl_settings_follow_codec(&usual);
+    if (find(e, row, "sync.feedback_decay") == NULL)
+        s->feedback_decay = usual.feedback_decay;
+    if (find(e, row, "sync.feedback_local") == NULL)
+        s->feedback_local = usual.feedback_local;
+    if (find(e, row, "sync.merge") == NULL)
+        s->merge.kind = usual.merge.kind;
+    if (find(e, row, "sync.outer_lr") == NULL)
+        s->outer.lr = usual.outer.lr;
+    if (find(e, row, "sync.outer_momentum") == NULL)
+        s->outer.mu = usual.outer.mu;
+    if (find(e, row, "sync.outer_first") == NULL)
+        s->outer.first = usual.outer.first;
+}
+
 /* Settings go through their own text, so that every name and check of host/settings.c holds here, too. */
 static enum pelago_status settle(const struct pl_lab_experiment *e, const char *row, struct pl_settings *s,
                                  struct pl_error *err)
@@ -317,6 +335,9 @@ static enum pelago_status settle(const struct pl_lab_experiment *e, const char *
     enum pelago_status st = pl_settings_print(s, &text);
     if (st == PELAGO_OK)
         st = pl_json_parse((struct pl_bytes){text.data, text.len}, e->conf.file, &root, err);
+    /* Not printed where it is 0, but a row may set it. */
+    if (st == PELAGO_OK && !pl_json_put(root, "sync.feedback_local", json_real(0)))
+        st = pl_fail(err, PELAGO_NOMEM, "there is no memory");
     if (st == PELAGO_OK)
         st = patch_all(e, row, root, err);
     text.len = 0;
@@ -324,10 +345,8 @@ static enum pelago_status settle(const struct pl_lab_experiment *e, const char *
         st = pl_json_print(root, 9, &text);
     if (st == PELAGO_OK)
         st = pl_settings_parse((const char *)text.data, text.len, s, err);
-    if (st == PELAGO_OK && find(e, row, "sync.feedback_decay") == NULL)
-        s->feedback_decay = pl_feedback_decay(s->up); /* as `pelago run` does */
-    if (st == PELAGO_OK && find(e, row, "sync.outer_momentum") == NULL)
-        s->outer.mu = pl_outer_momentum(s->trainer.matrices);
+    if (st == PELAGO_OK)
+        follow_codec(e, row, s);
     json_decref(root);
     pl_buf_release(&text);
     return st;

@@ -344,6 +344,7 @@ static void fill_objective(struct pl_lab_world *w, float *values)
     w->objective.slices = w->slices;
     w->objective.origin = values;
     w->objective.feedback_decay = w->settings.feedback_decay;
+    w->objective.feedback_local = w->settings.feedback_local;
     w->objective.merge = w->settings.merge;
     w->objective.outer = w->settings.outer;
     if (w->settings.codec_lr)

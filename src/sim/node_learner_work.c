@@ -66,6 +66,7 @@ static void copy_now(struct pl_world *w, const struct pl_sim_ev *ev)
     pl_feedback_add(p->v.new_residual + tf->first, p->v.residual + tf->first, tf->count, o->feedback_decay);
     f->bytes = o->ops->encode(o->self, PL_WAY_UP, fragment, p->v.new_residual + tf->first, encoded);
     pl_assert(f->bytes > 0);
+    pl_feedback_keep(p->v.snapshot + tf->first, p->v.new_residual + tf->first, tf->count, o->feedback_local);
     if (w->toy != NULL) {
         bool fine = o->ops->decode(o->self, fragment, encoded, f->bytes, p->scratch);
         pl_assert(fine);

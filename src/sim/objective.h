@@ -93,6 +93,7 @@ struct pl_objective {
     const struct pl_objective_slice *slices;
     const float *origin;  /* version 0 */
     float feedback_decay; /* of what encodings lost on the way up (codec/feedback.h) */
+    float feedback_local; /* what of it stays in a learner's own values */
     struct pl_merge_rule merge;
     struct pl_outer_rule outer;
     struct pl_pool *pool; /* for merges; may be NULL */

@@ -152,6 +152,7 @@ static void make_objective(struct pl_world *w, struct pl_toy *t)
     t->noise = 0.1f;
     /* lr / (1 - mu) = 1: what is merged arrives in full in the end, so that merging more rarely loses nothing. */
     t->o.feedback_decay = 1;
+    t->o.feedback_local = w->o.apply == 0 && w->o.seed % 4 == 3; /* what is left behind stays in theta */
     t->o.outer = (struct pl_outer_rule){.lr = 0.9f, .mu = 0.1f};
     t->o.merge = (struct pl_merge_rule){.kind = PL_RULE_RDA, .trim = 0.25f, .guard = true};
     t->loss_floor = loss / 100;

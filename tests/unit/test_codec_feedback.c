@@ -32,6 +32,36 @@ static void test_decay(void **state)
     assert_true(change[0] == 5 && change[1] == 0 && change[2] == 3);
 }
 
+/* A learner that goes from its snapshot to a new value keeps what it did not send: the next change holds it by itself. */
+static void test_what_is_left_behind_stays_at_home(void **state)
+{
+    (void)state;
+    static float theta[N], wanted[N], left[N], snapshot[N], sent[N];
+    static uint8_t bytes[N * 4];
+    struct pl_prng r;
+    pl_prng_seed(&r, test_seed(), 3);
+    for (uint32_t c = PL_CODEC_FP32; c <= PL_CODEC_LAST; c++) {
+        assert_true(pl_feedback_local((enum pl_codec)c) == (c >= PL_CODEC_TOPK32 ? 1.0f : 0.0f));
+        for (size_t i = 0; i < N; i++) {
+            theta[i] = snapshot[i] = -draw(&r); /* the anchor is 0 */
+            wanted[i] = left[i] = -theta[i];
+        }
+        assert_true(pl_feedback_encode((enum pl_codec)c, left, N, 0, bytes));
+        pl_codec_decode((enum pl_codec)c, bytes, N, sent);
+        pl_feedback_keep(snapshot, left, N, 1);
+        for (size_t i = 0; i < N; i++) {
+            const float fresh = -sent[i], moved = theta[i] + (fresh - snapshot[i]);
+            assert_true(left[i] == 0);
+            assert_true(fabsf((fresh - moved) - (wanted[i] - sent[i])) <= 1e-6f);
+        }
+    }
+    float at[2] = {1, 1}, beside[2] = {4, -8};
+    pl_feedback_keep(at, beside, 2, 0);
+    assert_true(at[0] == 1 && beside[0] == 4 && at[1] == 1 && beside[1] == -8);
+    pl_feedback_keep(at, beside, 2, 0.25f);
+    assert_true(at[0] == 2 && beside[0] == 3 && at[1] == -1 && beside[1] == -6);
+}
+
 static void test_squeezes(void **state)
 {
     (void)state;
@@ -154,11 +184,9 @@ static void test_refused_whole(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decay),
-        cmocka_unit_test(test_squeezes),
-        cmocka_unit_test(test_small_blocks_wait),
-        cmocka_unit_test(test_nothing_waits),
-        cmocka_unit_test(test_it_goes_out_in_the_end),
+        cmocka_unit_test(test_decay),         cmocka_unit_test(test_what_is_left_behind_stays_at_home),
+        cmocka_unit_test(test_squeezes),      cmocka_unit_test(test_small_blocks_wait),
+        cmocka_unit_test(test_nothing_waits), cmocka_unit_test(test_it_goes_out_in_the_end),
         cmocka_unit_test(test_refused_whole),
     };
     return cmocka_run_group_tests_name("codec_feedback", tests, NULL, NULL);

@@ -57,9 +57,11 @@ static void come_back(struct pl_settings *s)
     assert_true(back.trainer.matrices == s->trainer.matrices &&
                 back.trainer.schedule.total_tokens == s->total_tokens);
     assert_true(back.outer.first == s->outer.first);
-    /* Settings of before there was a first rate have none, and are printed as they were. */
+    assert_true(back.feedback_local == s->feedback_local);
+    /* Settings of before there was a first rate, or a place at home, have none, and are printed as they were. */
     assert_int_equal(pl_buf_append(&text, "", 1), PELAGO_OK);
     assert_int_equal(strstr((const char *)text.data, "outer_first") != NULL, s->outer.first > 0);
+    assert_int_equal(strstr((const char *)text.data, "feedback_local") != NULL, s->feedback_local > 0);
     pl_buf_release(&text);
     pl_buf_release(&again);
 }
@@ -72,6 +74,8 @@ static void settings_come_back_from_their_text(void **state)
     s.outer.first = 0.75f;
     come_back(&s);
     s.outer.first = 0;
+    come_back(&s);
+    s.feedback_local = 1;
     come_back(&s);
 }
 
@@ -106,6 +110,9 @@ static void settings_that_cannot_be_are_refused_by_name(void **state)
     refused(t, "\"quorum\": 1", "\"quorum\": 0", "quorum");
     refused(t, "\"overlap\": 2", "\"overlap\": 25", "overlap");
     refused(t, "\"feedback_decay\": 1.0", "\"feedback_decay\": 1.5", "feedback_decay");
+    refused(t, "\"feedback_decay\": 1.0", "\"feedback_decay\": 1.0, \"feedback_local\": 1.5",
+            "feedback_local");
+    refused(t, "\"apply\": 0", "\"apply\": 1, \"feedback_local\": 1.0", "rebase");
     refused(t, "\"selective\": 0.0", "\"selective\": 1.0", "selective");
     refused(t, "\"outer_momentum\": 0.5", "\"outer_momentum\": 1.0", "outer momentum");
     refused(t, "\"merge\": \"rda\"", "\"merge\": \"krum\"", "sync.merge");
@@ -113,6 +120,9 @@ static void settings_that_cannot_be_are_refused_by_name(void **state)
     refused(t, "\"merge_trim\": 0.25", "\"merge_trim\": 0.75", "merge_trim");
     refused(t, "\"up\": \"int4\"", "\"up\": \"int5\"", "sync.up");
     refused(t, "\"layers\": 4", "\"layers\": 100000", "layers");
+    refused(t, "\"quorum\": 1", "\"quorum\": 1, \"patience\": 5", "sync.patience");
+    refused(t, "\"algorithm\"", "\"later\": {\"a\": 1}, \"algorithm\"", "later.a");
+    refused(t, "\"algorithm\"", "\"weather\": \"fine\", \"algorithm\"", "weather");
     refused(t, "{", "", "settings.json");
     pl_buf_release(&text);
 }

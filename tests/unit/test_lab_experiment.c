@@ -59,10 +59,17 @@ static void test_feedback_fades_as_the_codec_wants_it(void **state)
 {
     struct lab_rig *r = *state;
     static const char lines[] = "rows: [dense, sparse, kept]\nlearners: 2\nsparse/sync.up: topk64\n"
-                                "kept/sync.up: topk64\nkept/sync.feedback_decay: 1.0\n";
+                                "kept/sync.up: topk64\nkept/sync.feedback_decay: 1.0\n"
+                                "kept/sync.feedback_local: 0\n";
     assert_true(row_of(r, lines, "dense").settings.feedback_decay == 1);
     assert_true(row_of(r, lines, "sparse").settings.feedback_decay < 1);
     assert_true(row_of(r, lines, "kept").settings.feedback_decay == 1);
+    assert_true(row_of(r, lines, "dense").settings.feedback_local == 0);
+    assert_true(row_of(r, lines, "sparse").settings.feedback_local == 1);
+    assert_true(row_of(r, lines, "kept").settings.feedback_local == 0);
+    assert_true(row_of(r, lines, "dense").settings.merge.kind == PL_RULE_RDA);
+    assert_true(row_of(r, lines, "sparse").settings.merge.kind == PL_RULE_MEAN);
+    assert_true(row_of(r, lines, "sparse").settings.outer.lr == 2);
 }
 
 static void test_the_momentum_goes_with_the_inner_optimizer(void **state)
