@@ -24,6 +24,7 @@ esac
 
 inputs=$folder/inputs.txt
 wanted=$(echo "$*" && find src tests -name '*.c' | LC_ALL=C sort)
+[ -f "$folder/build.ninja" ] || echo "building in $folder; the first time takes some minutes"
 if [ ! -f "$folder/build.ninja" ] || [ "$wanted" != "$(cat "$inputs" 2>/dev/null)" ]; then
     if [ -f "$folder/build.ninja" ]; then set -- --reconfigure "$@"; fi
     log=$(meson setup "$folder" "$@") || { echo "$log"; exit 1; }

@@ -3,14 +3,13 @@
 # writes a little. DEMO_TIME and DEMO_TOKENS make it longer or shorter.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-work=$(mktemp -d)
+run=build/demo # it stays until the next demo, to look at
+rm -rf "$run"
 killer=
 finish() {
     if [ -n "$killer" ]; then kill "$killer" 2>/dev/null || true; fi
-    rm -rf "$work"
 }
 trap finish EXIT
-run=$work/run
 
 pid_of() { sed -n "/\"name\": \"$1\"/,/}/s/.*\"pid\": \([0-9][0-9]*\).*/\1/p" "$run/run.json"; }
 
@@ -26,10 +25,10 @@ echo "After some seconds learner-3 is killed (kill -9). The others do not wait f
 echo
 words=(run --learners 4 --threads 1 --model 1m --batch 4 --seq 128 --data builtin:tales
     --tokens "${DEMO_TOKENS:-3M}" --time "${DEMO_TIME:-55s}" --eval-tokens 20k)
-echo "\$ pelago ${words[*]} --out run"
+echo "\$ build/pelago ${words[*]} --out $run"
 kill_one &
 killer=$!
 build/pelago "${words[@]}" --out "$run"
 echo
-echo "\$ pelago sample run --tokens 120"
+echo "\$ build/pelago sample $run --tokens 120"
 build/pelago sample "$run" --tokens 120

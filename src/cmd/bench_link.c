@@ -10,6 +10,7 @@
 #include "cmd/options.h"
 #include "cmd/text.h"
 #include "host/link_bench.h"
+#include "net/address.h"
 
 #include <fcntl.h>
 #include <jansson.h>
@@ -242,6 +243,8 @@ int pl_cmd_bench_link(int argc, char **argv)
         "--listen and --to it does so on loopback, in turns with openssl speed and iperf3.",
         table, sizeof table / sizeof table[0]};
     struct pl_words words;
+    struct pl_address address;
+    struct pl_error err;
     int code;
     if (!pl_options_parse(&options, argc, argv, &words, &code))
         return code;
@@ -253,5 +256,8 @@ int pl_cmd_bench_link(int argc, char **argv)
         return pl_usage_error(link_command, "--keys is needed: a file that both sides can read");
     if (!(call.seconds > 0 && call.seconds <= 3600))
         return pl_usage_error(link_command, "--seconds is a number above 0 and up to 3600");
+    const char *given = call.listen != NULL ? call.listen : call.to;
+    if (given != NULL && pl_address_parse(given, &address, &err) != PELAGO_OK)
+        return pl_refusal(link_command, &err);
     return call.listen != NULL ? run_listen(&call) : call.to != NULL ? run_to(&call) : run_loopback(&call);
 }

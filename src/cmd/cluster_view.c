@@ -55,6 +55,7 @@ static void read_learner(struct pl_view_learner *l, const struct pl_json *j)
                                   .tokens = count_of(j, "tokens"),
                                   .bytes_up = count_of(j, "bytes_up"),
                                   .bytes_down = count_of(j, "bytes_down")};
+    text_of(j, "name", l->name, sizeof l->name);
 }
 
 static void read_run(struct pl_cluster_view *v, const struct pl_json *j)
@@ -63,10 +64,12 @@ static void read_run(struct pl_cluster_view *v, const struct pl_json *j)
     text_of(j, "model", v->model, sizeof v->model);
     text_of(j, "algorithm", v->algorithm, sizeof v->algorithm);
     text_of(j, "phase", v->phase, sizeof v->phase);
+    v->epoch = count_of(j, "epoch");
     v->tokens = count_of(j, "tokens");
     v->total_tokens = count_of(j, "total_tokens");
     v->merged_tokens = count_of(j, "merged_tokens");
     v->uptime_s = real_of(j, "uptime_s", 0);
+    v->time_left_s = real_of(j, "time_left_s", -1);
     v->loss = real_of(j, "loss", 0);
     v->tokens_per_s = real_of(j, "tokens_per_s", 0);
     v->goodput = real_of(j, "goodput", -1);
@@ -146,11 +149,15 @@ static struct pl_view_text share_text(double share)
     return t;
 }
 
+/* Until its tokens are trained, or its time is over. */
 static struct pl_view_text eta_text(const struct pl_cluster_view *v, double rate)
 {
     struct pl_view_text t = {"-"};
     double left = v->total_tokens > v->tokens ? (double)(v->total_tokens - v->tokens) : 0;
-    return rate > 0 ? pl_view_time(left / rate) : t;
+    double seconds = rate > 0 ? left / rate : -1;
+    if (v->time_left_s >= 0 && (seconds < 0 || v->time_left_s < seconds))
+        seconds = v->time_left_s;
+    return seconds >= 0 ? pl_view_time(seconds) : t;
 }
 
 static void add_bar(const struct pl_cluster_view *v, double rate, bool color, struct pl_view_page *out)

@@ -14,16 +14,16 @@ struct pl_view_learner {
     bool alive, connected;
     double loss, tokens_per_s, merged_share, silent_s;
     uint64_t steps, tokens, bytes_up, bytes_down;
-    /* Filled in by `run`, which has the processes: */
-    char name[24];     /* "": the identity's number is shown */
-    char note[32];     /* "": nothing to say; else instead of the state */
+    char name[24];     /* in a `pelago run`; "": the identity's number is shown */
+    char note[32];     /* by `run`, which has the processes, instead of the state; "": nothing to say */
     uint32_t rejoined; /* joins after the first, since the syncer's start */
 };
 
 struct pl_cluster_view {
     char run[20], model[32], algorithm[32], phase[16];
-    uint64_t tokens, total_tokens, merged_tokens;
+    uint64_t epoch, tokens, total_tokens, merged_tokens;
     double uptime_s, loss, tokens_per_s, goodput, merged_alive; /* shares below 0: not known */
+    double time_left_s;                                         /* of --time; below 0: there is no such end */
     uint64_t bytes_up, bytes_down;
     uint64_t rounds, merges, lost, joins, refused, journal_bytes;
     uint32_t alive, connected, known;

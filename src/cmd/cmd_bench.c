@@ -21,8 +21,9 @@ static int run_trainer(struct pl_trainer_bench *b, bool json)
     struct pl_trainer_result r;
     struct pl_error err;
     char line[PL_BENCH_LINE_MAX];
-    if (pl_model_config_preset(b->model, &b->config, &err) != PELAGO_OK ||
-        pl_trainer_bench_run(b, &r, &err) != PELAGO_OK)
+    if (pl_model_config_preset(b->model, &b->config, &err) != PELAGO_OK)
+        return pl_refusal(trainer, &err);
+    if (pl_trainer_bench_run(b, &r, &err) != PELAGO_OK)
         return pl_failure(trainer, &err);
     (json ? pl_trainer_result_json : pl_trainer_result_text)(b, &r, line, sizeof line);
     puts(line);
@@ -71,8 +72,9 @@ static int run_sample(struct pl_infer_bench *b, bool json)
     struct pl_infer_result r;
     struct pl_error err;
     char line[PL_INFER_LINE_MAX];
-    if (pl_model_config_preset(b->model, &b->config, &err) != PELAGO_OK ||
-        pl_infer_bench_run(b, &r, &err) != PELAGO_OK)
+    if (pl_model_config_preset(b->model, &b->config, &err) != PELAGO_OK)
+        return pl_refusal(sample, &err);
+    if (pl_infer_bench_run(b, &r, &err) != PELAGO_OK)
         return pl_failure(sample, &err);
     (json ? pl_infer_result_json : pl_infer_result_text)(b, &r, line, sizeof line);
     puts(line);

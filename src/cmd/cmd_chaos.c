@@ -75,6 +75,12 @@ static int add_rates(const struct chaos_call *call, struct pl_buf *text)
     return PL_EXIT_OK;
 }
 
+/* What it says is the person's, whether it is there is not. */
+static int say_file_error(enum pelago_status status, const struct pl_error *err)
+{
+    return status == PELAGO_INVALID ? pl_refusal("chaos", err) : pl_failure("chaos", err);
+}
+
 static int add_trace(const struct chaos_call *call, uint32_t learners, const struct pl_alloc *alloc,
                      struct pl_buf *text)
 {
@@ -93,7 +99,7 @@ static int add_trace(const struct chaos_call *call, uint32_t learners, const str
     if (status == PELAGO_OK)
         status = pl_trace_to_plan((const char *)csv.data, csv.len, &o, alloc, text, &err);
     pl_buf_release(&csv);
-    return status == PELAGO_OK ? PL_EXIT_OK : pl_refusal("chaos", &err);
+    return status == PELAGO_OK ? PL_EXIT_OK : say_file_error(status, &err);
 }
 
 static int make_text(const struct chaos_call *call, uint32_t learners, const struct pl_alloc *alloc,
@@ -102,8 +108,9 @@ static int make_text(const struct chaos_call *call, uint32_t learners, const str
     char seed[64];
     struct pl_error err;
     int code = PL_EXIT_OK;
-    if (call->plan != NULL && pl_chaos_read_file(call->plan, text, &err) != PELAGO_OK)
-        return pl_refusal("chaos", &err);
+    enum pelago_status status = call->plan != NULL ? pl_chaos_read_file(call->plan, text, &err) : PELAGO_OK;
+    if (status != PELAGO_OK)
+        return say_file_error(status, &err);
     if (text->len > 0 && text->data[text->len - 1] != '\n')
         code = add(text, "\n");
     if (code == PL_EXIT_OK && call->trace != NULL)
@@ -127,10 +134,13 @@ static int make_text(const struct chaos_call *call, uint32_t learners, const str
 static enum pelago_status find_run(struct pl_cluster *c, uint64_t wait_ns, struct pl_error *err)
 {
     uint64_t until = pl_clock_ns() + wait_ns;
-    for (;;) {
+    for (bool told = false;; told = true) {
         enum pelago_status status = pl_cluster_refresh(c, err);
         if (status != PELAGO_NOTFOUND || pl_clock_ns() >= until)
             return status;
+        if (!told)
+            fprintf(stderr, "pelago chaos: waiting up to %u s for a run to begin in %s\n",
+                    (unsigned)(wait_ns / PL_SEC), c->dir);
         (void)poll(NULL, 0, 100);
     }
 }
@@ -268,8 +278,9 @@ static int run_proxy(int argc, char **argv)
     if (o.to == NULL || words.count > 0)
         return pl_usage_error("chaos proxy", o.to == NULL ? "--to is needed: where do connections go"
                                                           : "it takes options only, no words");
-    if (pl_proxy_new(&proxy, &o, &alloc, &err) != PELAGO_OK)
-        return pl_failure("chaos proxy", &err);
+    enum pelago_status st = pl_proxy_new(&proxy, &o, &alloc, &err);
+    if (st != PELAGO_OK)
+        return st == PELAGO_INVALID ? pl_refusal("chaos proxy", &err) : pl_failure("chaos proxy", &err);
     for (uint32_t i = 1; o.state == NULL && i <= o.learners; i++)
         printf("learner %u port %u\n", i, pl_proxy_port(proxy, i, 0));
     (void)fflush(stdout);

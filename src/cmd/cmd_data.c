@@ -274,10 +274,10 @@ static enum pelago_status decode(struct pl_tokens *tokens, const struct pl_token
 {
     const struct pl_tokens_info *info = pl_tokens_info(tokens);
     int32_t ids[DECODE_TOKENS];
-    if (info->tokenizer_digest != pl_tokenizer_digest(t) || info->vocab != pl_tokenizer_vocab(t))
-        return pl_fail(err, PELAGO_INVALID, "the token file was made with another tokenizer");
     if (from > info->tokens)
         return pl_fail(err, PELAGO_INVALID, "--from is %lu, but the file has %lu tokens", from, info->tokens);
+    if (info->tokenizer_digest != pl_tokenizer_digest(t) || info->vocab != pl_tokenizer_vocab(t))
+        return pl_fail(err, PELAGO_INVALID, "the token file was made with another tokenizer");
     count = pl_min64(count, info->tokens - from);
     while (count > 0 && ferror(stdout) == 0) {
         uint64_t n = pl_min64(count, DECODE_TOKENS);
@@ -319,8 +319,11 @@ static int cmd_decode(int argc, char **argv)
         status = pl_tokens_open(&tokens, &alloc, words.at[0], &err);
     if (status == PELAGO_OK)
         status = decode(tokens, t, from, count, &err);
+    bool beyond = tokens != NULL && from > pl_tokens_info(tokens)->tokens;
     pl_tokens_close(tokens);
     pl_tokenizer_free(t);
+    if (beyond)
+        return pl_refusal(o.command, &err);
     return status == PELAGO_OK ? PL_EXIT_OK : pl_failure(o.command, &err);
 }
 

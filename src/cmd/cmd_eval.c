@@ -26,6 +26,7 @@ struct eval {
     struct pl_posix_dir *dir;
     struct pl_weights weights;
     struct pl_model *model;
+    struct pl_choices *questions; /* of --choices */
     struct pl_error err;
 };
 
@@ -51,9 +52,6 @@ static enum pelago_status build(struct eval *e)
     struct pl_model_options o = {.config = e->weights.config, .backend = e->backend, .threads = e->threads};
     o.seq = e->seq > 0 ? e->seq : pl_min32(e->choices != NULL ? 1024 : 256, o.config.context);
     o.batch = e->batch;
-    if (o.seq > o.config.context)
-        return pl_fail(&e->err, PELAGO_INVALID, "--seq is %u, but the model's context is %u", o.seq,
-                       o.config.context);
     PL_TRY(pl_model_new(&e->model, &e->alloc, &o, &e->err));
     memcpy(e->model->params, e->weights.params, e->weights.tensors.floats * sizeof(float));
     pl_model_refresh(e->model);
@@ -138,40 +136,45 @@ static void print_choices(const struct eval *e, const struct pl_choices_result *
                100 * (double)r->greedy / endings, exp(r->ending_nats / endings), r->endings, e->choices);
 }
 
-static enum pelago_status score(struct eval *e, const struct pl_choices *c)
+static enum pelago_status eval_choices(struct eval *e)
 {
     struct pl_tokenizer *t;
     struct pl_choices_result result;
     bool live = isatty(STDERR_FILENO) != 0;
     PL_TRY(pl_weights_tokenizer(&e->weights, &t, &e->err));
     enum pelago_status st =
-        pl_choices_score(c, e->model, t, live ? show_progress : NULL, NULL, &result, &e->err);
+        pl_choices_score(e->questions, e->model, t, live ? show_progress : NULL, NULL, &result, &e->err);
     pl_tokenizer_free(t);
     if (st == PELAGO_OK)
         print_choices(e, &result);
     return st;
 }
 
-static enum pelago_status eval_choices(struct eval *e)
-{
-    struct pl_choices *c;
-    if (e->weights.tokenizer.len == 0)
-        return pl_fail(&e->err, PELAGO_INVALID, "the model in %s has no tokenizer to read the questions with",
-                       e->from);
-    PL_TRY(pl_choices_read(&c, &e->alloc, e->choices, e->limit, &e->err));
-    enum pelago_status st = score(e, c);
-    pl_choices_free(c);
-    return st;
-}
-
 /* ---- all together ---- */
+
+/* Before anything is computed: a loss may take long. */
+static enum pelago_status check_tokenizer(struct eval *e)
+{
+    if (e->choices == NULL || e->weights.tokenizer.len > 0)
+        return PELAGO_OK;
+    return pl_fail(&e->err, PELAGO_INVALID, "the model in %s has no tokenizer to read the questions with",
+                   e->from);
+}
 
 static int run(struct eval *e)
 {
+    if (e->choices != NULL &&
+        pl_choices_read(&e->questions, &e->alloc, e->choices, e->limit, &e->err) != PELAGO_OK)
+        return pl_failure(command, &e->err);
     if (load(e) != PELAGO_OK)
         return e->dir != NULL ? pl_failure_at(command, e->from, e->dir, &e->err)
                               : pl_failure(command, &e->err);
-    enum pelago_status st = build(e);
+    if (e->seq > e->weights.config.context)
+        return pl_usage_error(command, "--seq is %u, but the model's context is %u", e->seq,
+                              e->weights.config.context);
+    enum pelago_status st = check_tokenizer(e);
+    if (st == PELAGO_OK)
+        st = build(e);
     if (st == PELAGO_OK && e->data != NULL)
         st = eval_loss(e);
     if (st == PELAGO_OK && e->choices != NULL)
@@ -215,7 +218,8 @@ int pl_cmd_eval(int argc, char **argv)
         return code;
     if (words.count != 1 || (e.data == NULL && e.choices == NULL))
         return pl_usage_error(command, "expected one folder, and --data NAME or --choices FILE");
-    if (pl_engine_backend_check(e.backend, &e.err) == PELAGO_INVALID)
+    if (pl_engine_backend_check(e.backend, &e.err) == PELAGO_INVALID ||
+        pl_dataset_check_name(e.data, &e.err) != PELAGO_OK)
         return pl_refusal(command, &e.err);
     e.from = words.at[0];
     e.alloc = pl_alloc_system();
@@ -223,6 +227,7 @@ int pl_cmd_eval(int argc, char **argv)
     pl_buf_init(&e.weights.tokenizer, &e.weights.alloc, 0);
     code = run(&e);
     pl_model_free(e.model);
+    pl_choices_free(e.questions);
     pl_weights_release(&e.weights);
     pl_posix_dir_close(e.dir);
     return code;

@@ -15,6 +15,7 @@
 #include "host/learner_host.h"
 #include "host/reduce_learner.h"
 #include "model/engine.h"
+#include "train/dataset.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -292,7 +293,9 @@ static bool check(struct learner *l, const struct pl_words *words, int *code)
     else if (l->data != NULL && l->local_data != NULL)
         *code = pl_usage_error(command,
                                "--data and --local-data exclude each other: the run's data, or private data");
-    else if (pl_engine_backend_check(l->backend, &l->err) == PELAGO_INVALID)
+    else if (pl_engine_backend_check(l->backend, &l->err) == PELAGO_INVALID ||
+             pl_dataset_check_name(l->data, &l->err) != PELAGO_OK ||
+             pl_dataset_check_name(l->local_data, &l->err) != PELAGO_OK)
         *code = pl_refusal(command, &l->err);
     else
         return true;

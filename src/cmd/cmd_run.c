@@ -91,6 +91,7 @@ static void recall_machine(struct pl_run *r)
         recall_text(&j, "machine.speed", &r->args.speed);
         recall_text(&j, "machine.max-up", &r->args.max_up);
         recall_text(&j, "machine.backend", &r->args.backend);
+        recall_text(&j, "machine.listen", &r->args.listen);
     }
     pl_posix_dir_close(dir);
     pl_buf_release(&text);
@@ -113,8 +114,10 @@ static int resume(struct pl_run *r)
         return pl_failure(pl_run_command, &r->err);
     if (pl_cluster_refuse_changes(&r->args.cluster, &r->settings, &r->err) != PELAGO_OK)
         return pl_refusal(pl_run_command, &r->err);
-    recall_machine(r);
-    return PL_EXIT_OK;
+    int code = PL_EXIT_OK;
+    if (pl_run_args_check_lists(&r->args, r->settings.learners, &code))
+        recall_machine(r);
+    return code;
 }
 
 static int begin(struct pl_run *r)
@@ -127,6 +130,9 @@ static int begin(struct pl_run *r)
     }
     if (r->args.cluster.learners == 0)
         r->args.cluster.learners = LEARNERS;
+    int code;
+    if (!pl_run_args_check_lists(&r->args, r->args.cluster.learners, &code))
+        return code;
     struct pl_train_plan plan;
     if (pl_cluster_settings(&r->args.cluster, &plan, &r->settings, &r->err) != PELAGO_OK)
         return pl_refusal(pl_run_command, &r->err);
@@ -140,6 +146,8 @@ static int begin(struct pl_run *r)
     enum pelago_status st = make_folders(r);
     if (st == PELAGO_OK)
         st = pl_cluster_create(&r->args.cluster, r->home, &r->settings, &r->err);
+    if (pl_train_args_vocab_is_small(&r->args.cluster.train, st))
+        return pl_refusal(pl_run_command, &r->err);
     return st == PELAGO_OK ? PL_EXIT_OK : pl_failure(pl_run_command, &r->err);
 }
 

@@ -21,6 +21,12 @@ int pl_sim_usage_error(const char *format, ...)
     return PL_EXIT_USAGE;
 }
 
+int pl_sim_cannot_read(const char *path, int error)
+{
+    (void)pl_sim_usage_error("%s cannot be read: %s", pl_text_clip(path).at, strerror(error));
+    return PL_EXIT_FAILED;
+}
+
 static void print_help(void)
 {
     printf(

@@ -25,6 +25,8 @@ struct pl_sim_call {
 
 /* One sentence on stderr, "pelago sim: " before and "." after it; returns PL_EXIT_USAGE. */
 int pl_sim_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The same of a file and why it cannot be read, an errno; returns PL_EXIT_FAILED. */
+int pl_sim_cannot_read(const char *path, int error);
 
 /* Is there such a flag in the table of options? */
 bool pl_sim_is_option(const char *flag);

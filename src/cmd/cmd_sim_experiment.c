@@ -173,8 +173,11 @@ int pl_sim_experiment(const struct pl_sim_call *call)
                             .folder = call->folder != NULL ? call->folder : default_folder,
                             .threads = call->threads,
                             .backend = call->backend};
-    if (pl_lab_experiment_read(&s.experiment, &s.lab.alloc, call->experiment, &err) != PELAGO_OK)
-        return pl_sim_usage_error("%s", err.text);
+    enum pelago_status st = pl_lab_experiment_read(&s.experiment, &s.lab.alloc, call->experiment, &err);
+    if (st != PELAGO_OK) {
+        (void)pl_sim_usage_error("%s", err.text);
+        return st == PELAGO_INVALID ? PL_EXIT_USAGE : PL_EXIT_FAILED;
+    }
     pl_buf_init(&s.known, &s.lab.alloc, RESULTS_MAX);
     int code = run_file(&s);
     pl_buf_release(&s.known);

@@ -3,6 +3,7 @@
  * Nodes are named as they like; they get numbers in the order in which they first appear.
  */
 #include "cmd/cmd.h"
+#include "cmd/cmd_sim.h"
 #include "cmd/cmd_sim_goodput.h"
 #include "cmd/options.h"
 #include "cmd/text.h"
@@ -76,8 +77,7 @@ static int read_lines(struct reader *r, FILE *f)
             code = read_line(r, text);
     }
     if (code == PL_EXIT_OK && ferror(f) != 0)
-        return pl_usage_error("sim", "%s cannot be read: %s", pl_text_clip(r->call->trace).at,
-                              strerror(errno));
+        return pl_sim_cannot_read(r->call->trace, errno);
     r->call->o.trace = r->call->events;
     return code;
 }
@@ -88,7 +88,7 @@ int pl_goodput_trace_read(struct pl_goodput_call *c)
     FILE *f = fopen(c->trace, "re");
     int code = PL_EXIT_FAILED;
     if (f == NULL)
-        return pl_usage_error("sim", "%s cannot be read: %s", pl_text_clip(c->trace).at, strerror(errno));
+        return pl_sim_cannot_read(c->trace, errno);
     c->events_max = EVENTS_MAX;
     c->events = pl_alloc_zero(&r.alloc, EVENTS_MAX, sizeof *c->events);
     r.names = pl_alloc_zero(&r.alloc, NODES_MAX, sizeof *r.names);

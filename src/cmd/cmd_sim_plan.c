@@ -255,7 +255,7 @@ static int say_error(const char *path, enum pelago_status status, struct pl_erro
 {
     pl_text_clean(err->text);
     (void)pl_sim_usage_error("%s: %s", pl_text_clip(path).at, err->text);
-    return status == PELAGO_NOMEM ? PL_EXIT_FAILED : PL_EXIT_USAGE;
+    return status == PELAGO_INVALID ? PL_EXIT_USAGE : PL_EXIT_FAILED;
 }
 
 static int run_script(const struct pl_sim_call *call, const struct pl_buf *text, const struct pl_alloc *alloc)

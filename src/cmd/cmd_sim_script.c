@@ -23,13 +23,13 @@ static int read_script(const char *path, char *text, size_t *len)
         return refuse(path, "is a folder, expected a script");
     FILE *f = fopen(path, "rb");
     if (f == NULL)
-        return pl_sim_usage_error("%s cannot be read: %s", pl_text_clip(path).at, strerror(errno));
+        return pl_sim_cannot_read(path, errno);
     *len = fread(text, 1, SCRIPT_BYTES_MAX, f);
     int error = ferror(f) != 0 ? errno : 0;
     bool whole = feof(f) != 0;
     fclose(f);
     if (error != 0)
-        return pl_sim_usage_error("%s cannot be read: %s", pl_text_clip(path).at, strerror(error));
+        return pl_sim_cannot_read(path, error);
     return whole ? PL_EXIT_OK : refuse(path, "is longer than a script may be, 1 MiB");
 }
 

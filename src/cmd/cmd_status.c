@@ -4,6 +4,7 @@
 #include "cmd/cluster_home.h"
 #include "cmd/cluster_view.h"
 #include "cmd/options.h"
+#include "cmd/run_file.h"
 #include "host/home.h"
 #include "train/json.h"
 
@@ -60,6 +61,8 @@ static enum pelago_status show(struct pl_operator *who, bool json, struct pl_err
         st = pl_operator_ask(who, &q, patience_ns, &answer, err);
     if (pl_is_away(st) && read_last(who, &answer))
         st = PELAGO_OK;
+    if (st == PELAGO_OK)
+        pl_run_file_complete(who->folder, &answer);
     struct pl_bytes text = {answer.data, answer.len};
     if (st == PELAGO_OK)
         st = json ? print_json(text, err) : print_text(text, err);

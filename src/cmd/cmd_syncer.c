@@ -25,6 +25,7 @@
 static const char command[] = "syncer";
 static const uint64_t join_patience_ns = 60 * PL_SEC, linger_step_ms = 100;
 static const uint64_t linger_max_ns = 10 * PL_SEC, linger_shards_ns = 600 * PL_SEC;
+static const uint64_t default_linger_ns = 5 * PL_SEC;
 static const char default_listen[] = "0.0.0.0:7441";
 
 struct syncer {
@@ -39,7 +40,7 @@ struct syncer {
     uv_loop_t loop;
     uv_signal_t term, interrupt;
     uv_timer_t linger;
-    uint64_t finished_ns, linger_ns;
+    uint64_t finished_ns, linger_ns; /* PL_NONE64: --linger is not given */
     bool finished, stopping, failed;
     int caught;
     struct pl_syncer_host *host;   /* or */
@@ -220,7 +221,25 @@ static const char *choose_listen(const struct syncer *s)
                                                                                              : s->listen;
 }
 
-/* PL_EXIT_OK, or the code after saying what is wrong. */
+/* PL_EXIT_OK, or the code after saying what is wrong: 2 for what was asked, 1 for what was found. */
+static int create(struct syncer *s)
+{
+    struct pl_train_plan plan;
+    if (pl_cluster_settings(&s->args, &plan, &s->settings, &s->err) != PELAGO_OK)
+        return pl_refusal(command, &s->err);
+    enum pelago_status st = pl_listen_check(choose_listen(s), &s->err); /* before anything is written */
+    if (st == PELAGO_INVALID)
+        return pl_refusal(command, &s->err);
+    if (st == PELAGO_OK) {
+        pl_log_line(NULL, "syncer.create a new run; reading the data and its tokenizer");
+        st = pl_cluster_create(&s->args, s->dir, &s->settings, &s->err);
+    }
+    if (pl_train_args_vocab_is_small(&s->args.train, st))
+        return pl_refusal(command, &s->err);
+    return st == PELAGO_OK ? PL_EXIT_OK : pl_failure(command, &s->err);
+}
+
+/* The same. */
 static int prepare(struct syncer *s)
 {
     s->is_new = !pl_path_exists(s->dir, "settings.json");
@@ -232,11 +251,7 @@ static int prepare(struct syncer *s)
     } else if (s->shard > 0 || s->join != NULL) {
         st = make_shard(s);
     } else {
-        st = pl_listen_check(choose_listen(s), &s->err); /* before anything is written that would stay */
-        if (st == PELAGO_OK) {
-            pl_log_line(NULL, "syncer.create a new run; reading the data and its tokenizer");
-            st = pl_cluster_create(&s->args, s->dir, &s->settings, &s->err);
-        }
+        return create(s);
     }
     if (st == PELAGO_OK && s->shard >= s->settings.shards) {
         st = pl_fail(&s->err, PELAGO_INVALID, "--shard is %u, but the run has %u: they count from 0",
@@ -398,6 +413,33 @@ static bool parse(struct syncer *s, int argc, char **argv, int *code)
     return false;
 }
 
+/* It has said its last word, and nobody asked for more. Of several shards home is needed as long as one of the others is not
+ * done, which it does not know. */
+static bool is_over(const struct syncer *s)
+{
+    return s->linger_ns == PL_NONE64 && s->settings.shards == 1 && pl_path_exists(s->dir, "status.json");
+}
+
+static int say_over(const struct syncer *s)
+{
+    printf("the run in ");
+    pl_text_quote(stdout, s->dir);
+    printf(" is complete already; with --linger 1h learners that have not heard of it could still call\n");
+    return PL_EXIT_OK;
+}
+
+static int work(struct syncer *s)
+{
+    int code = prepare(s);
+    if (code != PL_EXIT_OK)
+        return code;
+    if (is_over(s))
+        return say_over(s);
+    if (s->linger_ns == PL_NONE64)
+        s->linger_ns = default_linger_ns;
+    return serve(s);
+}
+
 int pl_cmd_syncer(int argc, char **argv)
 {
     static struct syncer s; /* settings and configuration are large */
@@ -405,14 +447,11 @@ int pl_cmd_syncer(int argc, char **argv)
     s.alloc = pl_alloc_system();
     s.learners_max = 1024;
     s.threads = 2;
-    s.linger_ns = 5 * PL_SEC;
+    s.linger_ns = PL_NONE64;
     pl_cluster_args_init(&s.args);
     (void)signal(SIGPIPE, SIG_IGN);
-    bool good = parse(&s, argc, argv, &code);
-    if (good)
-        code = prepare(&s);
-    if (good && code == PL_EXIT_OK)
-        code = serve(&s);
+    if (parse(&s, argc, argv, &code))
+        code = work(&s);
     pl_conf_release(&s.conf);
     return code;
 }

@@ -3,6 +3,7 @@
 
 #include "cmd/cluster_home.h"
 #include "cmd/options.h"
+#include "cmd/run_file.h"
 #include "cmd/screen.h"
 #include "os/clock.h"
 
@@ -83,6 +84,8 @@ static enum pelago_status look(struct top *t)
     enum pelago_status st = pl_operator_reload(&t->who, &t->err);
     if (st == PELAGO_OK)
         st = pl_operator_ask(&t->who, &q, patience_ns, &answer, &t->err);
+    if (st == PELAGO_OK)
+        pl_run_file_complete(t->who.folder, &answer);
     if (st == PELAGO_OK)
         st = pl_cluster_view_parse(&t->view, (struct pl_bytes){answer.data, answer.len}, &t->err);
     t->known = t->known || st == PELAGO_OK;

@@ -14,7 +14,6 @@
 #include "cmd/train_sample.h"
 #include "cmd/train_view.h"
 #include "cmd/weights.h"
-#include "data/bpe_train.h"
 #include "data/unicode.h"
 #include "os/clock.h"
 #include "train/batches.h"
@@ -164,12 +163,6 @@ static enum pelago_status open_trainer(struct run *r)
     return check_space(r);
 }
 
-/* For the tokenizer that is to be made. */
-static bool is_vocab_too_small(const struct pl_train_args *a)
-{
-    return a->tokenizer == NULL && a->dims.vocab > 0 && a->dims.vocab < PL_BPE_VOCAB_MIN;
-}
-
 /* PL_EXIT_OK, or the exit code after saying what is wrong: 2 for what was asked, 1 for what was found. */
 static int prepare(struct run *r)
 {
@@ -180,9 +173,11 @@ static int prepare(struct run *r)
         st = open_saved(r);
     else if (st == PELAGO_OK && r->dir != NULL)
         st = refuse_old_run(r);
+    if (st == PELAGO_INVALID)
+        return pl_refusal(pl_train_command, &r->err);
     if (st == PELAGO_OK) {
         st = open_data(r);
-        if (st == PELAGO_LIMIT && is_vocab_too_small(&r->args))
+        if (pl_train_args_vocab_is_small(&r->args, st))
             return pl_refusal(pl_train_command, &r->err);
     }
     if (st == PELAGO_OK)
@@ -371,7 +366,10 @@ static void say_what_next(const struct run *r)
     char longer[96];
     (void)snprintf(longer, sizeof longer, "to train on: pelago train --resume --tokens %s --out",
                    pl_view_count(2 * (double)r->plan.total_tokens).at);
-    say_command("saved; to read more of it: pelago sample", r->args.out);
+    if (r->data->tokenizer != NULL)
+        say_command("saved; to read more of it: pelago sample", r->args.out);
+    else
+        say_command("saved, without a tokenizer: it can be measured, not read", NULL);
     say_command(longer, r->args.out);
 }
 

@@ -50,7 +50,7 @@ static bool read_count(const char *text, uint64_t *out)
     static const struct {
         char letter;
         uint64_t unit;
-    } units[] = {{'k', 1000}, {'M', 1000000}, {'G', 1000000000}};
+    } units[] = {{'k', 1000}, {'K', 1000}, {'M', 1000000}, {'G', 1000000000}};
     char digits[32];
     size_t len = strspn(text, "0123456789."), whole = strcspn(text, ".");
     uint64_t unit = 1, after = 0;

@@ -4,6 +4,8 @@
 #include "base/pool.h"
 #include "cmd/cmd.h"
 #include "cmd/text.h"
+#include "model/engine.h"
+#include "net/address.h"
 
 #include <string.h>
 
@@ -49,11 +51,11 @@ bool pl_list_item(const char *list, uint32_t index, char out[static PL_RUN_ITEM_
 }
 
 /* Every value of the list is read as the learner will read it. */
-static bool check_list(const struct pl_run_args *a, const struct pl_option *as, const char *list, int *code)
+static bool check_list(uint32_t learners, const struct pl_option *as, const char *list, int *code)
 {
     char item[PL_RUN_ITEM_MAX];
     struct pl_error err;
-    uint32_t count = list != NULL ? pl_list_count(list) : 0, learners = a->cluster.learners;
+    uint32_t count = list != NULL ? pl_list_count(list) : 0;
     if (count > 1 && learners > 0 && count != learners) {
         *code =
             pl_usage_error(pl_run_command, "--%s has %u values, expected one, or one for each of %u learners",
@@ -73,15 +75,27 @@ static bool check_list(const struct pl_run_args *a, const struct pl_option *as, 
     return true;
 }
 
-static bool check_lists(const struct pl_run_args *a, int *code)
+bool pl_run_args_check_lists(const struct pl_run_args *a, uint32_t learners, int *code)
 {
     uint64_t whole;
     double real = 1;
     const struct pl_option pace = {"pace", "TIME", "", PL_OPTION_TIME, &whole, 0, 3600 * PL_SEC};
     const struct pl_option rate = {"max-up", "RATE", "", PL_OPTION_RATE, &whole, 1000, 0};
     const struct pl_option speed = {"speed", "X", "", PL_OPTION_FLOAT, &real, 0, 0};
-    return check_list(a, &pace, a->pace, code) && check_list(a, &rate, a->max_up, code) &&
-           check_list(a, &speed, a->speed, code);
+    return check_list(learners, &pace, a->pace, code) && check_list(learners, &rate, a->max_up, code) &&
+           check_list(learners, &speed, a->speed, code);
+}
+
+/* What its processes would refuse is refused before anything is written. */
+static bool check_words(const struct pl_run_args *a, int *code)
+{
+    struct pl_address listen;
+    struct pl_error err;
+    if (pl_engine_backend_check(a->backend, &err) != PELAGO_INVALID &&
+        (a->listen == NULL || pl_address_parse(a->listen, &listen, &err) == PELAGO_OK))
+        return true;
+    *code = pl_refusal(pl_run_command, &err);
+    return false;
 }
 
 static bool check(struct pl_run_args *a, const struct pl_words *words, int *code)
@@ -98,7 +112,8 @@ static bool check(struct pl_run_args *a, const struct pl_words *words, int *code
         *code = pl_usage_error(pl_run_command, "--proxy stands in front of one syncer, not of %u shards",
                                a->cluster.shards);
     else
-        return check_lists(a, code) && pl_cluster_args_check(&a->cluster, pl_run_command, code);
+        return pl_run_args_check_lists(a, a->cluster.learners, code) && check_words(a, code) &&
+               pl_cluster_args_check(&a->cluster, pl_run_command, code);
     return false;
 }
 

@@ -23,6 +23,9 @@ struct pl_run_args {
 /* False: *exit_code is to be returned, all has been said. Release conf in any case. */
 bool pl_run_args_parse(struct pl_run_args *a, int argc, char **argv, int *exit_code);
 
+/* One value, or one for each of so many learners, 0: not known yet. False as above. */
+bool pl_run_args_check_lists(const struct pl_run_args *a, uint32_t learners, int *exit_code);
+
 /* Value number `index` of a list of one or more: a single one is for everybody. False: there is no such value, or it is
  * too long. */
 bool pl_list_item(const char *list, uint32_t index, char out[static PL_RUN_ITEM_MAX]);

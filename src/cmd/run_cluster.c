@@ -169,6 +169,7 @@ enum pelago_status pl_run_prepare(struct pl_run *r)
     uint32_t shards = r->settings.shards, learners = r->settings.learners;
     r->pipe_in = r->pipe_out = -1;
     r->begin_ns = pl_clock_ns();
+    r->ends_at_s = r->args.time_ns > 0 ? pl_add_sat(pl_date_s(), r->args.time_ns / PL_SEC) : 0;
     pl_buf_init(&r->status, &r->alloc, PL_RUN_STATUS_BYTES_MAX);
     r->syncers = pl_alloc_zero(&r->alloc, shards, sizeof *r->syncers);
     r->learners = pl_alloc_zero(&r->alloc, learners, sizeof *r->learners);
@@ -233,6 +234,7 @@ static json_t *machine_json(const struct pl_run *r)
     (void)pl_json_put(j, "speed", json_string(a->speed != NULL ? a->speed : ""));
     (void)pl_json_put(j, "max-up", json_string(a->max_up != NULL ? a->max_up : ""));
     (void)pl_json_put(j, "backend", json_string(a->backend != NULL ? a->backend : ""));
+    (void)pl_json_put(j, "listen", json_string(a->listen != NULL ? a->listen : ""));
     return j;
 }
 
@@ -244,6 +246,8 @@ void pl_run_write_json(struct pl_run *r)
     pl_buf_init(&text, &r->alloc, PL_JSON_BYTES_MAX);
     (void)pl_json_put(root, "pid", json_integer(getpid()));
     (void)pl_json_put(root, "run", pl_json_bits_value(r->settings.run_id));
+    if (r->ends_at_s > 0)
+        (void)pl_json_put(root, "ends_at", json_integer((json_int_t)r->ends_at_s));
     (void)pl_json_put(root, "machine", machine_json(r));
     if (r->proxy.child.pid > 0)
         (void)pl_json_put(root, "proxy", json_integer(r->proxy.child.pid));
@@ -287,15 +291,33 @@ static bool held(const struct pl_run *r, const char *name)
     return access(path, F_OK) == 0;
 }
 
+/* A learner whose own files are broken is no reason to stop the others, as long as they are enough for a quorum. Baselines
+ * want everybody. */
+static bool is_spare(const struct pl_run *r, const struct pl_run_process *p)
+{
+    uint32_t able = 0;
+    if (p < r->learners || p >= r->learners + r->settings.learners ||
+        r->settings.algorithm != PL_ALGORITHM_DECOUPLED)
+        return false;
+    for (uint32_t i = 0; i < r->settings.learners; i++)
+        able += r->learners[i].child.state != PL_CHILD_FAILED;
+    return able > 0 && able >= r->settings.quorum;
+}
+
 static enum pelago_status tend(struct pl_run *r, struct pl_run_process *p, uint64_t now)
 {
-    if (pl_child_reap(&p->child, now)) {
+    bool ended = pl_child_reap(&p->child, now);
+    if (ended) {
         r->moved = true;
         if (!p->child.told && p->child.state != PL_CHILD_DONE)
             pl_run_event(r, p->child.name, pl_child_why(p->child.status).at);
     }
-    if (p->child.state == PL_CHILD_FAILED && !r->ending)
-        return give_up(r, &p->child);
+    if (p->child.state == PL_CHILD_FAILED && !r->ending) {
+        if (!is_spare(r, p))
+            return give_up(r, &p->child);
+        if (ended)
+            pl_run_event(r, p->child.name, "cannot work and is left out: its log says why");
+    }
     if (p->child.state == PL_CHILD_WAITING && !r->ending && now >= p->child.again_ns &&
         !held(r, p->child.name))
         return pl_run_start(r, p);

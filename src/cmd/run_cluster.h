@@ -57,6 +57,7 @@ struct pl_run {
     struct pl_screen screen;
     struct pl_run_history history;
     uint64_t begin_ns, drawn_ns, heard_ns; /* heard: the last status */
+    uint64_t ends_at_s;                    /* the date at which --time is over; 0: without */
     bool known;                            /* view holds a status */
     bool ending;                           /* no process is started again */
     bool moved;                            /* processes came or went: run.json is to be written */

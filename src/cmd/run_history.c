@@ -14,15 +14,19 @@ static void thin_out(struct pl_run_history *h)
     h->interval *= 2;
 }
 
+/* A syncer that came back may know less for a moment; then learners return and bring what they trained meanwhile. What is
+ * seen of that is no rate. */
 static void measure(struct pl_run_history *h, const struct pl_curve_point *p)
 {
     double since = p->seconds - h->rate_seconds;
-    bool back = p->tokens < h->rate_tokens; /* a syncer that came back may know less for a moment */
+    bool back = p->epoch != h->rate_epoch || p->tokens < h->rate_tokens;
     if (!back && h->rate_seconds > 0 && since < rate_window)
         return;
-    if (!back && h->rate_seconds > 0)
-        h->rate = (double)(p->tokens - h->rate_tokens) / since;
+    h->rate =
+        back || h->rate_returning || h->rate_seconds <= 0 ? 0 : (double)(p->tokens - h->rate_tokens) / since;
+    h->rate_returning = back;
     h->rate_seconds = p->seconds;
+    h->rate_epoch = p->epoch;
     h->rate_tokens = p->tokens;
 }
 

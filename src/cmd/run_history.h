@@ -11,7 +11,7 @@ enum { PL_CURVE_POINTS = 512, PL_RUN_EVENTS = 4096, PL_RUN_EVENT_TEXT = 96 };
 
 struct pl_curve_point {
     double seconds, loss;
-    uint64_t tokens;
+    uint64_t epoch, tokens; /* epoch: which life of the syncer */
     uint32_t alive;
 };
 
@@ -27,8 +27,9 @@ struct pl_run_history {
     struct pl_run_event events[PL_RUN_EVENTS]; /* the newest */
     uint64_t event_count;                      /* of all times: number i lies at i modulo PL_RUN_EVENTS */
     /* For the rate: a look some seconds ago. */
-    double rate, rate_seconds;
-    uint64_t rate_tokens;
+    double rate, rate_seconds; /* rate 0: not known */
+    uint64_t rate_epoch, rate_tokens;
+    bool rate_returning; /* that look was the first at a syncer that came back */
 };
 
 /* Points that come too soon after the last are left out. Also measures the rate, in tokens a second. */

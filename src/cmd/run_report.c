@@ -150,7 +150,8 @@ static enum pelago_status judge(struct pl_run *r, const struct pl_weights *w, st
     struct pl_dataset *d = NULL;
     PL_TRY(pl_dataset_open(&d, &r->alloc, &o, &r->err));
     enum pelago_status st = evaluate(r, w, d, e);
-    if (st == PELAGO_OK && d->tokenizer != NULL)
+    e->readable = d->tokenizer != NULL;
+    if (st == PELAGO_OK && e->readable)
         pl_train_sample(&r->alloc, &w->config, &w->tensors, w->params, d->tokenizer, SAMPLE_TOKENS,
                         &e->sample);
     pl_report_clean(&e->sample);
@@ -203,9 +204,10 @@ static void say_result(const struct pl_run *r, const struct pl_run_result *e)
     uint32_t kills = 0;
     for (uint32_t i = 0; i < r->settings.learners; i++)
         kills += r->learners[i].child.starts > 0 ? r->learners[i].child.starts - 1 : 0;
-    printf("%s tokens in %s with %u learners, %u restart%s\n",
+    printf("%s tokens%s %s with %u learners, %u restart%s\n",
            pl_view_count((double)(r->known ? r->view.tokens : r->settings.total_tokens)).at,
-           pl_view_time(e->seconds).at, r->settings.learners, kills, kills == 1 ? "" : "s");
+           r->args.resume ? " in all; since it was resumed" : " in", pl_view_time(e->seconds).at,
+           r->settings.learners, kills, kills == 1 ? "" : "s");
     if (e->judged) {
         printf("validation: loss %.4f nats a token, perplexity %.2f", e->loss, exp(e->loss));
         if (e->bits_per_byte > 0)
@@ -220,8 +222,11 @@ static void say_result(const struct pl_run *r, const struct pl_run_result *e)
         return;
     printf("report: ");
     pl_text_quote(stdout, r->args.out);
-    printf("/report.md    to read more of it: pelago sample ");
-    pl_text_quote(stdout, r->args.out);
+    printf("/report.md");
+    if (e->readable) {
+        printf("    to read more of it: pelago sample ");
+        pl_text_quote(stdout, r->args.out);
+    }
     printf("\n");
 }
 

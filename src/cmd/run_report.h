@@ -5,7 +5,8 @@
 #include "cmd/run_cluster.h"
 
 struct pl_run_result {
-    bool judged; /* there was text to validate on */
+    bool judged;   /* there was text to validate on */
+    bool readable; /* there is a tokenizer */
     uint64_t tokens;
     double loss, bits_per_byte, floor_loss; /* bits and floor 0: not known */
     double seconds;

@@ -69,8 +69,11 @@ void pl_run_take_view(struct pl_run *r, struct pl_bytes json)
     r->known = true;
     name_learners(r);
     r->heard_ns = pl_clock_ns();
-    const struct pl_curve_point point = {
-        .seconds = pl_run_seconds(r), .loss = fresh.loss, .tokens = fresh.tokens, .alive = fresh.alive};
+    const struct pl_curve_point point = {.seconds = pl_run_seconds(r),
+                                         .loss = fresh.loss,
+                                         .epoch = fresh.epoch,
+                                         .tokens = fresh.tokens,
+                                         .alive = fresh.alive};
     pl_history_look(&r->history, &point);
 }
 

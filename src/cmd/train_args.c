@@ -5,6 +5,8 @@
 #include "cmd/cmd.h"
 #include "cmd/options.h"
 #include "cmd/text.h"
+#include "data/bpe_train.h"
+#include "train/dataset.h"
 
 #include <float.h>
 #include <math.h>
@@ -102,10 +104,12 @@ static bool check_reals(const struct pl_train_args *a, const char *command, int 
     return true;
 }
 
-static bool check_backend(const struct pl_train_args *a, const char *command, int *exit_code)
+static bool check_names(const struct pl_train_args *a, const char *command, int *exit_code)
 {
     struct pl_error err;
-    if (pl_engine_backend_check(a->backend, &err) != PELAGO_INVALID)
+    if (pl_engine_backend_check(a->backend, &err) != PELAGO_INVALID &&
+        pl_dataset_check_name(a->data, &err) == PELAGO_OK &&
+        pl_dataset_check_name(a->valid, &err) == PELAGO_OK)
         return true;
     *exit_code = pl_refusal(command, &err);
     return false;
@@ -114,10 +118,16 @@ static bool check_backend(const struct pl_train_args *a, const char *command, in
 bool pl_train_args_check(struct pl_train_args *a, const char *command, int *exit_code)
 {
     return check_words(a, command, exit_code) && check_reals(a, command, exit_code) &&
-           check_backend(a, command, exit_code) &&
+           check_names(a, command, exit_code) &&
            read_span(command, "warmup", a->warmup_text, &a->warmup, exit_code) &&
            read_span(command, "save-every", a->save_text, &a->save_every, exit_code) &&
            read_span(command, "eval-every", a->eval_text, &a->eval_every, exit_code);
+}
+
+bool pl_train_args_vocab_is_small(const struct pl_train_args *a, enum pelago_status opened)
+{
+    return opened == PELAGO_LIMIT && a->tokenizer == NULL && a->dims.vocab > 0 &&
+           a->dims.vocab < PL_BPE_VOCAB_MIN;
 }
 
 enum { RUN_OPTIONS_MAX = 16 };

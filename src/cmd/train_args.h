@@ -43,6 +43,9 @@ bool pl_train_args_check(struct pl_train_args *a, const char *command, int *exit
 /* False: *exit_code is to be returned, all has been said. */
 bool pl_train_args_parse(struct pl_train_args *a, int argc, char **argv, int *exit_code);
 
+/* The data could not be opened because --vocab has no room for the tokenizer that was to be made of it. */
+bool pl_train_args_vocab_is_small(const struct pl_train_args *a, enum pelago_status opened);
+
 /* The rest of a run's settings, besides the trainer's own. */
 struct pl_train_plan {
     struct pl_trainer_options trainer;

@@ -197,14 +197,20 @@ static enum pelago_status look_at(struct pl_dataset_parts *p, struct source *s, 
     return PELAGO_OK;
 }
 
+enum pelago_status pl_dataset_check_name(const char *name, struct pl_error *err)
+{
+    if (name == NULL || is_tales(name) || strncmp(name, "builtin:", 8) != 0)
+        return PELAGO_OK;
+    return pl_fail(err, PELAGO_INVALID, "there is no %s: " PL_DATASET_TALES " is the only one built in",
+                   name);
+}
+
 static enum pelago_status open_file(struct pl_dataset_parts *p, struct source *s, struct pl_error *err)
 {
     struct pl_buf head;
     if (s->name == NULL || is_tales(s->name) || strcmp(s->name, "-") == 0)
         return PELAGO_OK;
-    if (strncmp(s->name, "builtin:", 8) == 0)
-        return pl_fail(err, PELAGO_NOTFOUND, "there is no %s: " PL_DATASET_TALES " is the only one built in",
-                       s->name);
+    PL_TRY(pl_dataset_check_name(s->name, err));
     pl_buf_init(&head, &p->alloc, HEAD_BYTES);
     enum pelago_status st = read_head(p, s->name, &head, err);
     if (st == PELAGO_OK)

@@ -34,6 +34,9 @@ struct pl_dataset {
     struct pl_dataset_parts *parts; /* private */
 };
 
+/* INVALID with a sentence where it begins with builtin: and is not among ours; NULL is fine. Files are not looked for. */
+enum pelago_status pl_dataset_check_name(const char *name, struct pl_error *err);
+
 enum pelago_status pl_dataset_open(struct pl_dataset **out, const struct pl_alloc *alloc,
                                    const struct pl_dataset_options *options, struct pl_error *err);
 void pl_dataset_close(struct pl_dataset *d); /* NULL is fine */

@@ -80,7 +80,10 @@ def test_table(folder, results):
 
 
 def test_wrong_use(folder):
-    sim("--experiment", "nowhere.yaml", code=2)
+    sim("--experiment", "nowhere.yaml", code=1)
+    for what in ("--plan", "--script"):
+        sim(what, "nowhere.txt", code=1)
+    sim("--goodput", "--trace", "nowhere.csv", code=1)
     sim("--experiment", "experiments/tiny.yaml", "--row", "m9", code=2)
     sim("--experiment", "experiments/tiny.yaml", "--trace", code=2)
     sim("--short", code=2)

@@ -74,9 +74,9 @@ def interruptions():
         steps = [json.loads(line) for line in log.read_text().splitlines()]
         assert [s["step"] for s in steps if "loss" in s] == list(range(1, 401))
         assert steps[-1]["valid_loss"] < steps[0]["loss"]
-    refused("holds a run of 400 steps: --resume goes on with it", "train", *TINY, "--out", temp / "straight")
+    refused("holds a run of 400 steps: --resume goes on with it", "train", *TINY, "--out", temp / "straight", code=2)
     for option in (["--width", 64], ["--model", "1m"], ["--seed", 5], ["--seq", 16], ["--optimizer", "muon"]):
-        refused("cannot be changed by --resume", "train", "--resume", "--out", temp / "straight", *option)
+        refused("cannot be changed by --resume", "train", "--resume", "--out", temp / "straight", *option, code=2)
     longer = run("train", "--resume", "--out", temp / "straight", "--steps", 410, "--quiet")[0]
     assert longer.startswith("validation: loss") and longer.count("\n") == 2, longer
     assert (temp / "straight" / "state-00000410.json").exists()
@@ -170,7 +170,11 @@ def evaluations():
     limited = json.loads(run("eval", temp / "straight", "--choices", choices, "--limit", 2, "--json")[0])
     assert limited["questions"] == 2 and limited["endings"] == 0 and limited["chance"] == 0.5
     refused("line 2 of", "eval", temp / "straight", "--choices", write("bad.txt", "0 2\nno tab\n"))
+    for bad in ("bad.txt", "no choices.txt"):  # said before the loss is computed
+        assert run("eval", temp / "straight", "--data", "builtin:tales", "--choices", temp / bad, code=1)[0] == ""
     refused("expected one folder, and --data", "eval", temp / "straight", code=2)
+    refused("the model's context is 64", "eval", temp / "straight", "--data", "builtin:tales", "--seq", 65, code=2)
+    refused("there is no builtin:sea", "eval", temp / "straight", "--data", "builtin:sea", code=2)
     refused("no step.txt", "eval", temp / "straight", "--data", temp / "no step.txt")
     refused("neither a checkpoint nor a Hugging Face model", "eval", temp, "--data", "builtin:tales")
     run("export", temp / "straight", "--out", temp / "hf")
@@ -185,7 +189,8 @@ def benchmark():
     line = json.loads(run("bench", "trainer", "--model", "1m", "--batch", 1, "--seq", 32, "--seconds", 0.1, "--json")[0])
     assert line["tokens_per_s"] > 0 and line["model"] == "1m" and line["steps"] >= 3
     assert "tokens/s" in run("bench", "trainer", "--model", "1m", "--batch", 1, "--seq", 32, "--seconds", 0.1)[0]
-    refused("there is none called 2m", "bench", "trainer", "--model", "2m")
+    refused("there is none called 2m", "bench", "trainer", "--model", "2m", code=2)
+    refused("there is none called 2m", "bench", "sample", "--model", "2m", code=2)
     refused("expected what to measure", "bench", code=2)
 
 
@@ -208,7 +213,7 @@ def wrong_input():
             (["--data", write("few.txt", "a few"), "--tokenizer", "byte"], "fewer than one sequence", 1),
             (["--data", text, "--tokenizer", temp / "none.json"], "none.json", 1),
             (["--data", text, "--model", "1m", "--vocab", 100], "at least 257", 2),
-            (["--data", "builtin:sea"], "builtin:tales is the only one built in", 1),
+            (["--data", "builtin:sea"], "builtin:tales is the only one built in", 2),
             (["--data", write("t.bin", "text\0")], "t.bin is not text: it has a zero byte at 4", 1),
             (["--data", write("no.tok", "text " * 50)], "is not a token file: it does not begin with PELAGOTK", 1),
             (["--data", text, "--valid", temp / "none"], "none", 1),
@@ -247,9 +252,13 @@ def wrong_tokens():
     run("data", "encode", text, "--tokenizer", temp / "byte.json", "--out", temp / "poem.tok")
     run("train", *TINY, "--data", temp / "poem.tok", "--tokenizer", temp / "byte.json", "--steps", 2)
     dims = [w for w in TINY if w not in ("--tokenizer", "byte")]
-    run("train", *dims, "--data", temp / "poem.tok", "--vocab", 257, "--steps", 2)
+    out = run("train", *dims, "--data", temp / "poem.tok", "--vocab", 257, "--steps", 2, "--out", temp / "silent")[0]
+    assert "pelago sample" not in out and "without a tokenizer" in out and "to train on: pelago train" in out, out
+    run("train", "--resume", "--steps", 3, "--out", temp / "silent")
     refused("--vocab 288 would do", "train", *dims, "--data", temp / "poem.tok", "--vocab", 200, "--out", temp / "x")
     run("data", "tokenizer", text, "--kind", "char", "--out", temp / "char.json")
+    refused("--from is 999999, but the file has", "data", "decode", temp / "poem.tok", "--tokenizer", temp / "byte.json",
+            "--from", 999999, code=2)
     for out in (text, temp / "byte.json"):
         refused("give it another name", "data", "encode", text, "--tokenizer", temp / "byte.json", "--out", out, code=2)
     refused("give it another name", "data", "tokenizer", text, "--out", text, code=2)

@@ -114,7 +114,7 @@ static void test_refusals(void **state)
     assert_int_equal(CALL((char[]){"--repair-spread"}, (char[]){"wide"}), PL_EXIT_USAGE);
     assert_int_equal(CALL((char[]){"--seeds"}, (char[]){"9..1"}), PL_EXIT_USAGE);
     assert_int_equal(CALL((char[]){"--table1"}, (char[]){"--beyond"}), PL_EXIT_USAGE);
-    assert_int_equal(CALL((char[]){"--trace"}, (char[]){"/no/such/file"}), PL_EXIT_USAGE);
+    assert_int_equal(CALL((char[]){"--trace"}, (char[]){"/no/such/file"}), PL_EXIT_FAILED);
     assert_int_equal(CALL((char[]){"--protocol"}, (char[]){"--algorithm"}, (char[]){"diloco"}),
                      PL_EXIT_USAGE);
     assert_int_equal(CALL((char[]){"word"}), PL_EXIT_USAGE);

@@ -78,9 +78,10 @@ static void counts_have_units(void **state)
     static const struct {
         const char *text;
         uint64_t value;
-    } right[] = {{"0", 0},          {"4096", 4096},     {"5k", 5000},   {"10M", 10000000},
-                 {"1.5M", 1500000}, {"2G", 2000000000}, {"0.25k", 250}, {"18446744073709551615", UINT64_MAX}};
-    static const char *const wrong[] = {"",    "k",     "5K", "1.5", "1.k", ".5k",          "1.2345k",
+    } right[] = {{"0", 0},           {"4096", 4096},    {"5k", 5000},
+                 {"5K", 5000},       {"10M", 10000000}, {"1.5M", 1500000},
+                 {"2G", 2000000000}, {"0.25k", 250},    {"18446744073709551615", UINT64_MAX}};
+    static const char *const wrong[] = {"",    "k",     "5m", "1.5", "1.k", ".5k",          "1.2345k",
                                         "5kk", "1..5k", "-1", "1e6", "5 k", "99999999999G", "0x10"};
     for (size_t i = 0; i < sizeof right / sizeof right[0]; i++) {
         assert_int_equal(PARSE("--count", right[i].text), PL_EXIT_OK);

@@ -8,6 +8,7 @@
 #include "cmd/cluster_view.h"
 #include "cmd/run_args.h"
 #include "cmd/run_children.h"
+#include "cmd/run_file.h"
 #include "cmd/run_history.h"
 #include "cmd/run_report.h"
 #include "cmd/screen.h"
@@ -17,6 +18,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -186,9 +188,77 @@ static void a_syncer_that_knows_less_does_not_spoil_the_rate(void **state)
     for (unsigned i = 1; i <= 30; i++) {
         uint64_t tokens = UINT64_C(500) * i - (i == 15 ? 3000 : 0);
         pl_history_look(&history, &(struct pl_curve_point){.seconds = i, .tokens = tokens});
-        assert_true(history.rate >= 0 && history.rate < 2000);
+        assert_true(history.rate >= 0 && history.rate < 501);
     }
     assert_true(history.rate > 499 && history.rate < 501);
+}
+
+/* A minute without a syncer; what was trained in it comes within seconds of its return. */
+static void an_outage_is_in_no_rate(void **state)
+{
+    (void)state;
+    memset(&history, 0, sizeof history);
+    for (unsigned i = 1; i <= 120; i++) {
+        struct pl_curve_point p = {.seconds = i, .epoch = i < 80 ? 1 : 2, .tokens = UINT64_C(500) * i};
+        if (i >= 20 && i < 80)
+            continue;
+        if (i >= 80 && i < 83)
+            p.tokens = 500 * 20;
+        pl_history_look(&history, &p);
+        assert_true(history.rate >= 0 && history.rate < 501);
+        assert_true(i < 80 || i >= 90 || history.rate < 1e-9); /* the syncer's word counts */
+    }
+    assert_true(history.rate > 499);
+}
+
+/* ---- run.json ---- */
+
+static void complete(const struct tempdir *t, const char *run_json, struct pl_buf *status,
+                     struct pl_cluster_view *view)
+{
+    static const char said[] =
+        "{\"run\": \"00000000000000aa\", \"phase\": \"running\", \"tokens\": 500, \"total_tokens\": 1000,"
+        " \"learners\": [{\"identity\": 70}, {\"identity\": 8}]}";
+    status->len = 0;
+    assert_int_equal(pl_buf_append(status, said, sizeof said - 1), PELAGO_OK);
+    tempdir_put(t, "run.json", run_json, strlen(run_json));
+    pl_run_file_complete(tempdir_path(t, "syncer"), status);
+    assert_int_equal(pl_cluster_view_parse(view, (struct pl_bytes){status->data, status->len}, NULL),
+                     PELAGO_OK);
+    assert_int_equal(view->learner_count, 2);
+    assert_int_equal(view->learners[0].identity, 70);
+}
+
+static void learners_have_the_names_of_their_processes(void **state)
+{
+    (void)state;
+    static struct pl_cluster_view view;
+    struct pl_alloc alloc = pl_alloc_system();
+    struct pl_buf status;
+    struct tempdir t;
+    tempdir_init(&t);
+    pl_buf_init(&status, &alloc, 1 << 16);
+    assert_int_equal(mkdir(tempdir_path(&t, "syncer"), 0700), 0);
+    complete(&t,
+             "{\"run\": \"00000000000000aa\", \"learners\": [{\"name\": \"learner-1\", \"identity\": 70},"
+             " {\"name\": \"learner-2\", \"identity\": 0}]}",
+             &status, &view);
+    assert_string_equal(view.learners[0].name, "learner-1");
+    assert_string_equal(view.learners[1].name, ""); /* one from elsewhere */
+    complete(&t,
+             "{\"run\": \"00000000000000bb\", \"learners\": [{\"name\": \"learner-1\", \"identity\": 70}]}",
+             &status, &view);
+    assert_string_equal(view.learners[0].name, ""); /* another run */
+    assert_true(view.time_left_s < 0);
+    complete(&t, "{\"run\": \"00000000000000aa\", \"ends_at\": 99000000000, \"learners\": []}", &status,
+             &view);
+    assert_true(view.time_left_s > 90000000000);
+    complete(&t, "{\"run\": \"00000000000000aa\", \"ends_at\": 99, \"learners\": []}", &status, &view);
+    assert_true(view.time_left_s >= 0 && view.time_left_s < 1e-9); /* over */
+    complete(&t, "{\"run\": 5, \"learners\": 7", &status, &view);
+    assert_string_equal(view.learners[0].name, ""); /* half written */
+    pl_buf_release(&status);
+    tempdir_release(&t);
 }
 
 static void the_newest_events_are_kept(void **state)
@@ -249,6 +319,27 @@ static void a_status_is_read_and_shown(void **state)
     pl_cluster_view_line(&view, 2000, &page);
     assert_non_null(strstr(page.line[0], "2000 tokens/s  alive 2 of 3"));
     assert_non_null(strstr(page.line[0], "ETA 1h 02m"));
+}
+
+static void assert_eta(double rate, double time_left_s, const char *expected)
+{
+    view.time_left_s = time_left_s;
+    page.count = 0;
+    pl_cluster_view_line(&view, rate, &page);
+    assert_non_null(strstr(page.line[0], expected));
+}
+
+static void the_end_is_of_tokens_or_of_time(void **state)
+{
+    (void)state;
+    parse_status(status);
+    assert_true(view.time_left_s < 0);
+    assert_eta(2000, 61, "ETA 1m 01s");
+    assert_eta(2000, 0, "ETA 0s");
+    assert_eta(2000, 10000, "ETA 1h 02m");
+    view.tokens_per_s = 0;
+    assert_eta(0, 61, "ETA 1m 01s");
+    assert_eta(0, -1, "ETA -");
 }
 
 static void what_a_terminal_would_obey_is_not_shown(void **state)
@@ -336,8 +427,11 @@ int main(void)
         cmocka_unit_test(words_have_a_bound),
         cmocka_unit_test(the_curve_keeps_its_size_and_its_ends),
         cmocka_unit_test(a_syncer_that_knows_less_does_not_spoil_the_rate),
+        cmocka_unit_test(an_outage_is_in_no_rate),
+        cmocka_unit_test(learners_have_the_names_of_their_processes),
         cmocka_unit_test(the_newest_events_are_kept),
         cmocka_unit_test(a_status_is_read_and_shown),
+        cmocka_unit_test(the_end_is_of_tokens_or_of_time),
         cmocka_unit_test(what_a_terminal_would_obey_is_not_shown),
         cmocka_unit_test(no_status_is_refused),
         cmocka_unit_test(a_small_terminal_shows_fewer_learners),
