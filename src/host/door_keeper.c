@@ -1,5 +1,6 @@
-/* host/door_keeper.c - questions and enrolment; see door_keeper.h. The list of invitations is in door_list.c. */
-#include "host/door_list.h"
+/* host/door_keeper.c - questions and enrolment; see door_keeper.h. The list of invitations is in door_list.c, what writes it in
+ * door_desk.c. */
+#include "host/door_desk.h"
 
 #include "base/check.h"
 #include "base/fmt.h"
@@ -34,6 +35,7 @@ struct pl_door_keeper {
     struct pl_credentials ca;
     char shard_address[PL_SHARDS_MAX][PL_ADDRESS_MAX];
     struct pl_invitations list;
+    struct pl_desk desk;
     struct failures failures[PL_DOOR_ADDRESSES_MAX];
     struct entrant entrants[ENTRANTS_MAX]; /* a ring */
     uint32_t entrant_next;
@@ -42,6 +44,28 @@ struct pl_door_keeper {
 };
 
 /* ---- life ---- */
+
+static void on_written(void *user, const struct pl_slip *s);
+
+static void on_idle(void *user)
+{
+    struct pl_door_keeper *d = user;
+    d->o.host.idle(d->o.host.user);
+}
+
+static void open_desk(struct pl_door_keeper *d)
+{
+    const struct pl_desk_options o = {.loop = d->o.loop,
+                                      .alloc = d->o.alloc,
+                                      .dir = d->o.list_dir,
+                                      .mirror = d->o.mirror,
+                                      .ca = &d->ca,
+                                      .list = &d->list,
+                                      .answer = on_written,
+                                      .idle = on_idle,
+                                      .user = d};
+    pl_desk_init(&d->desk, &o);
+}
 
 enum pelago_status pl_door_keeper_new(struct pl_door_keeper **out, const struct pl_door_options *o,
                                       struct pl_error *err)
@@ -55,6 +79,7 @@ enum pelago_status pl_door_keeper_new(struct pl_door_keeper **out, const struct 
     (void)pl_fmt(d->shard_address[0], sizeof d->shard_address[0], "%s", o->address);
     if (d->o.certificate_s == 0)
         d->o.certificate_s = DAY_S;
+    open_desk(d);
     enum pelago_status st = pl_invitations_load(&d->list, o->dir, o->alloc, err);
     if (st != PELAGO_OK) {
         pl_door_keeper_free(d);
@@ -68,8 +93,19 @@ void pl_door_keeper_free(struct pl_door_keeper *d)
 {
     if (d == NULL)
         return;
+    pl_desk_release(&d->desk);
     pl_invitations_release(&d->list);
     pl_alloc_free(d->o.alloc, d, sizeof *d);
+}
+
+bool pl_door_keeper_busy(const struct pl_door_keeper *d)
+{
+    return d != NULL && d->desk.busy;
+}
+
+void pl_door_keeper_forget(struct pl_door_keeper *d, const void *who)
+{
+    pl_desk_forget(&d->desk, who);
 }
 
 void pl_door_keeper_view(const struct pl_door_keeper *d, struct pl_door_view *out)
@@ -83,13 +119,6 @@ const char *pl_door_keeper_shard_address(const struct pl_door_keeper *d, uint32_
 {
     pl_assert(shard < PL_SHARDS_MAX);
     return d->shard_address[shard];
-}
-
-static enum pelago_status save(struct pl_door_keeper *d, struct pl_error *err)
-{
-    if (d->o.mirror != NULL)
-        PL_TRY(pl_invitations_save(&d->list, d->o.mirror, d->o.alloc, err));
-    return pl_invitations_save(&d->list, d->o.dir, d->o.alloc, err);
 }
 
 /* ---- who fails too often ---- */
@@ -132,6 +161,7 @@ static bool too_often(struct pl_door_keeper *d, const char *host, uint64_t now_n
 struct caller {
     struct pl_conn *conn;
     const struct pl_peer *peer;
+    void *who;
     uint64_t now_ns;
 };
 
@@ -156,41 +186,73 @@ static void say_refused(struct pl_door_keeper *d, const struct caller *c, const 
     log_line(d, "door.refused address=%s identity=%lu: %s", c->peer->address, c->peer->identity, text);
 }
 
-static bool refuse(struct pl_door_keeper *d, const struct caller *c, enum pl_reason reason, const char *text)
+static enum pl_door_reply refuse(struct pl_door_keeper *d, const struct caller *c, enum pl_reason reason,
+                                 const char *text)
 {
     struct pl_blob blob = {(const uint8_t *)text, (uint32_t)strlen(text)};
     struct pl_msg msg = {.type = PL_MSG_REFUSE, .u.refuse = {.code = reason, .text = blob}};
     d->view.refused++;
     say_refused(d, c, text);
     (void)pl_conn_send(c->conn, &msg);
-    return false;
+    return PL_DOOR_REFUSED;
 }
 
-static bool answer(const struct caller *c, uint32_t what, const void *bytes, size_t len)
+static enum pl_door_reply reply(const struct caller *c, const struct pl_msg *msg)
+{
+    return pl_conn_send(c->conn, msg) ? PL_DOOR_ANSWERED : PL_DOOR_REFUSED;
+}
+
+static enum pl_door_reply answer(const struct caller *c, uint32_t what, const void *bytes, size_t len)
 {
     struct pl_msg msg = {.type = PL_MSG_ANSWER, .u.answer = {.what = what, .bytes = {bytes, (uint32_t)len}}};
-    return pl_conn_send(c->conn, &msg);
+    return reply(c, &msg);
+}
+
+static struct pl_slip *slip_of(const struct pl_door_keeper *d, const struct caller *c)
+{
+    struct pl_slip *s = pl_slip_new(&d->desk);
+    if (s != NULL) {
+        s->who = c->who;
+        s->conn = c->conn;
+        s->peer = *c->peer;
+    }
+    return s;
+}
+
+static enum pl_door_reply no_memory(struct pl_door_keeper *d, const struct caller *c)
+{
+    return refuse(d, c, PL_REASON_FULL, "the syncer has no memory for an answer now; try later");
 }
 
 /* ---- enrolment ---- */
 
-static bool give(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_enrol *e,
-                 const struct pl_grant *grant)
+static uint64_t hash_of(const struct pl_msg_enrol *e)
 {
-    uint8_t certificate[PL_CERTIFICATE_BYTES_MAX];
-    uint32_t len;
-    struct pl_error err;
-    if (pl_pki_issue(&d->ca, e->request.data, e->request.len, grant, certificate, sizeof certificate, &len,
-                     &err) != PELAGO_OK)
-        return refuse(d, c, PL_REASON_BAD_MESSAGE, err.text);
-    struct pl_msg msg = {.type = PL_MSG_ENROLLED,
-                         .u.enrolled = {.identity = grant->identity,
-                                        .time_s = pl_date_s(),
-                                        .certificate = {certificate, len}}};
-    return pl_conn_send(c->conn, &msg);
+    uint64_t hash = pl_hash64(e->request.data, e->request.len, 0);
+    return hash != 0 ? hash : 1; /* 0 is no request */
 }
 
-static bool renew(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_enrol *e)
+/* The certificate is made by a worker, where it is listed after the list is on disk. */
+static enum pl_door_reply give(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_enrol *e,
+                               const struct pl_grant *grant, bool listed)
+{
+    struct pl_slip *s = slip_of(d, c);
+    if (s == NULL)
+        return no_memory(d, c);
+    pl_assert(e->request.len <= sizeof s->bytes);
+    s->listed = listed;
+    s->token = e->token;
+    s->request = hash_of(e);
+    s->grant = *grant;
+    s->len = e->request.len;
+    if (s->len > 0)
+        memcpy(s->bytes, e->request.data, s->len);
+    pl_desk_add(&d->desk, s);
+    return PL_DOOR_LATER;
+}
+
+static enum pl_door_reply renew(struct pl_door_keeper *d, const struct caller *c,
+                                const struct pl_msg_enrol *e)
 {
     if (c->peer->role == PL_ROLE_NONE)
         return refuse(d, c, PL_REASON_DENIED,
@@ -199,11 +261,11 @@ static bool renew(struct pl_door_keeper *d, const struct caller *c, const struct
                              .identity = c->peer->identity,
                              .shard = c->peer->shard,
                              .seconds = d->o.certificate_s};
-    d->view.renewed++;
-    return give(d, c, e, &grant);
+    return give(d, c, e, &grant, false);
 }
 
-static bool failed_try(struct pl_door_keeper *d, const struct caller *c, const char *host, const char *why)
+static enum pl_door_reply failed_try(struct pl_door_keeper *d, const struct caller *c, const char *host,
+                                     const char *why)
 {
     failures_of(d, host, c->now_ns, true)->count++;
     return refuse(d, c, PL_REASON_DENIED, why);
@@ -211,48 +273,75 @@ static bool failed_try(struct pl_door_keeper *d, const struct caller *c, const c
 
 /* What it was given before; NULL: nothing. Whoever has the request of another gains nothing by it but a certificate for a
  * key that is not his. */
-static const struct pl_grant *granted(const struct pl_door_keeper *d, const struct pl_msg_enrol *e)
+static const struct pl_grant *granted(const struct pl_door_keeper *d, uint64_t token, uint64_t request)
 {
-    uint64_t request = pl_hash64(e->request.data, e->request.len, 0);
     for (uint32_t i = 0; i < ENTRANTS_MAX; i++)
-        if (d->entrants[i].token == e->token && d->entrants[i].request == request)
+        if (d->entrants[i].token == token && d->entrants[i].request == request)
             return &d->entrants[i].grant;
     return NULL;
 }
 
-static void remember(struct pl_door_keeper *d, const struct pl_msg_enrol *e, const struct pl_grant *grant)
+/* An identity was given, and is on disk. One who asked twice is told twice, and counted once. */
+static void remember(struct pl_door_keeper *d, const struct pl_slip *s)
 {
-    d->entrants[d->entrant_next] =
-        (struct entrant){e->token, pl_hash64(e->request.data, e->request.len, 0), *grant};
+    if (granted(d, s->token, s->request) != NULL)
+        return;
+    d->entrants[d->entrant_next] = (struct entrant){s->token, s->request, s->grant};
     d->entrant_next = (d->entrant_next + 1) % ENTRANTS_MAX;
+    d->view.enrolled++;
+    log_line(d, "door.enrolled address=%s identity=%lu role=%u token=%lu", s->peer.address, s->grant.identity,
+             (unsigned)s->grant.role, s->token);
 }
 
-/* A new identity, written down before it is told. */
-static bool admit(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_enrol *e,
-                  struct pl_invitation *inv)
+static enum pl_door_reply tell_enrolled(struct pl_door_keeper *d, const struct caller *c,
+                                        const struct pl_slip *s)
 {
-    struct pl_grant grant = {.role = inv->role, .shard = e->shard, .seconds = d->o.certificate_s};
-    struct pl_error err;
-    grant.identity = pl_invitations_use(&d->list, inv);
-    if (save(d, &err) != PELAGO_OK) {
-        log_line(d, "door.failed: %s", err.text);
+    if (s->status == PELAGO_LIMIT)
         return refuse(
             d, c, PL_REASON_FULL,
             "the syncer cannot write down a new identity now: its disk is full or failing; try later");
-    }
-    remember(d, e, &grant);
-    d->view.enrolled++;
-    log_line(d, "door.enrolled address=%s identity=%lu role=%u token=%lu", c->peer->address, grant.identity,
-             (unsigned)grant.role, e->token);
-    return give(d, c, e, &grant);
+    if (s->status != PELAGO_OK)
+        return refuse(d, c, PL_REASON_BAD_MESSAGE, s->err.text);
+    const struct pl_msg msg = {.type = PL_MSG_ENROLLED,
+                               .u.enrolled = {.identity = s->grant.identity,
+                                              .time_s = pl_date_s(),
+                                              .certificate = {s->bytes, s->len}}};
+    return reply(c, &msg);
 }
 
-static bool enrol(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_enrol *e)
+static enum pl_door_reply tell_invited(struct pl_door_keeper *d, const struct caller *c,
+                                       const struct pl_slip *s)
+{
+    return s->status == PELAGO_OK ? answer(c, PL_ASK_INVITE, s->bytes, s->len)
+                                  : refuse(d, c, PL_REASON_FULL, s->err.text);
+}
+
+static void on_written(void *user, const struct pl_slip *s)
+{
+    struct pl_door_keeper *d = user;
+    const struct caller c = {s->conn, &s->peer, s->who, pl_clock_ns()};
+    if (s->status == PELAGO_LIMIT)
+        log_line(d, "door.failed: %s", s->err.text);
+    else if (s->token != 0 && s->status == PELAGO_OK)
+        remember(d, s);
+    else if (s->request != 0 && s->status == PELAGO_OK)
+        d->view.renewed++;
+    if (s->who == NULL)
+        return;
+    enum pl_door_reply r = s->request != 0 ? tell_enrolled(d, &c, s) : tell_invited(d, &c, s);
+    d->o.host.answered(d->o.host.user, s->who, r == PL_DOOR_ANSWERED);
+}
+
+static enum pl_door_reply enrol(struct pl_door_keeper *d, const struct caller *c,
+                                const struct pl_msg_enrol *e)
 {
     char host[PL_ADDRESS_MAX];
-    const struct pl_grant *before = granted(d, e);
+    const struct pl_grant *before = granted(d, e->token, hash_of(e));
     if (before != NULL)
-        return give(d, c, e, before);
+        return give(d, c, e, before, false);
+    before = pl_desk_grant(&d->desk, e->token, hash_of(e));
+    if (before != NULL)
+        return give(d, c, e, before, true);
     host_of(c->peer->address, host);
     if (too_often(d, host, c->now_ns))
         return refuse(d, c, PL_REASON_DENIED,
@@ -271,7 +360,12 @@ static bool enrol(struct pl_door_keeper *d, const struct caller *c, const struct
     if (e->role == PL_ROLE_SHARD && (e->shard == 0 || e->shard >= d->o.shards))
         return refuse(d, c, PL_REASON_BAD_MESSAGE,
                       "there is no such shard in this run; shard 0 is the one you asked");
-    return admit(d, c, e, inv);
+    /* A new identity, written down before it is told. */
+    struct pl_grant grant = {.role = inv->role,
+                             .identity = pl_invitations_use(&d->list, inv),
+                             .shard = e->shard,
+                             .seconds = d->o.certificate_s};
+    return give(d, c, e, &grant, true);
 }
 
 /* ---- questions ---- */
@@ -281,32 +375,33 @@ static bool is_operator(const struct pl_peer *p)
     return p->role == PL_ROLE_OPERATOR || (p->role == PL_ROLE_SHARD && p->shard == 0);
 }
 
-static bool answer_file(struct pl_door_keeper *d, const struct caller *c, uint32_t what, const char *name)
+static enum pl_door_reply answer_file(struct pl_door_keeper *d, const struct caller *c, uint32_t what,
+                                      const char *name)
 {
     struct pl_buf text;
     struct pl_error err;
     pl_buf_init(&text, d->o.alloc, PL_CHUNK_BYTES_MAX);
     enum pelago_status st = pl_home_read(d->o.dir, name, &text, &err);
-    bool good = st == PELAGO_OK || (st == PELAGO_NOTFOUND && what == PL_ASK_TOKENIZER)
-                    ? answer(c, what, text.data, text.len)
-                    : refuse(d, c, PL_REASON_FULL, err.text);
+    enum pl_door_reply r = st == PELAGO_OK || (st == PELAGO_NOTFOUND && what == PL_ASK_TOKENIZER)
+                               ? answer(c, what, text.data, text.len)
+                               : refuse(d, c, PL_REASON_FULL, err.text);
     pl_buf_release(&text);
-    return good;
+    return r;
 }
 
-static bool answer_status(struct pl_door_keeper *d, const struct caller *c)
+static enum pl_door_reply answer_status(struct pl_door_keeper *d, const struct caller *c)
 {
     struct pl_buf text;
     pl_buf_init(&text, d->o.alloc, PL_CHUNK_BYTES_MAX);
-    bool good = d->o.host.status(d->o.host.user, &text) == PELAGO_OK
-                    ? answer(c, PL_ASK_STATUS, text.data, text.len)
-                    : refuse(d, c, PL_REASON_FULL, "the syncer has no memory for its status now");
+    enum pl_door_reply r = d->o.host.status(d->o.host.user, &text) == PELAGO_OK
+                               ? answer(c, PL_ASK_STATUS, text.data, text.len)
+                               : refuse(d, c, PL_REASON_FULL, "the syncer has no memory for its status now");
     pl_buf_release(&text);
-    return good;
+    return r;
 }
 
 /* ["host:port", ...] by shard; "" for one that has not announced itself. */
-static bool answer_addresses(struct pl_door_keeper *d, const struct caller *c)
+static enum pl_door_reply answer_addresses(struct pl_door_keeper *d, const struct caller *c)
 {
     struct pl_buf text;
     json_t *list = json_array();
@@ -317,15 +412,15 @@ static bool answer_addresses(struct pl_door_keeper *d, const struct caller *c)
     json_t *root = json_object();
     good = good && root != NULL && json_object_set(root, "addresses", list) == 0 &&
            pl_json_print(root, 17, &text) == PELAGO_OK;
-    good = good ? answer(c, PL_ASK_ADDRESSES, text.data, text.len)
-                : refuse(d, c, PL_REASON_FULL, "the syncer has no memory for an answer now");
+    enum pl_door_reply r = good ? answer(c, PL_ASK_ADDRESSES, text.data, text.len) : no_memory(d, c);
     json_decref(list);
     json_decref(root);
     pl_buf_release(&text);
-    return good;
+    return r;
 }
 
-static bool announce(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_ask *a)
+static enum pl_door_reply announce(struct pl_door_keeper *d, const struct caller *c,
+                                   const struct pl_msg_ask *a)
 {
     uint32_t shard = c->peer->shard;
     if (c->peer->role != PL_ROLE_SHARD || shard >= d->o.shards)
@@ -341,18 +436,50 @@ static bool announce(struct pl_door_keeper *d, const struct caller *c, const str
     return answer(c, PL_ASK_ANNOUNCE, NULL, 0);
 }
 
-static bool invite(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_ask *a)
+/* Checks, and adds to the list in memory. */
+static enum pelago_status make_invitation(struct pl_door_keeper *d, enum pl_role role, uint64_t uses,
+                                          uint64_t seconds, char out[static PL_TOKEN_TEXT_MAX],
+                                          struct pl_error *err)
+{
+    struct pl_token token = {.number = 0};
+    if (role < PL_ROLE_LEARNER || role > PL_ROLE_OPERATOR)
+        return pl_fail(err, PELAGO_INVALID,
+                       "an invitation is for a learner (1), a shard (2) or an operator (3)");
+    if (uses == 0)
+        return pl_fail(err, PELAGO_INVALID, "an invitation must be good for at least one use");
+    if (strlen(d->shard_address[0]) >= sizeof token.address)
+        return pl_fail(err, PELAGO_INVALID, "the syncer's address is too long for a token");
+    (void)pl_fmt(token.address, sizeof token.address, "%s", d->shard_address[0]);
+    memcpy(token.fingerprint, d->ca.fingerprint, sizeof token.fingerprint);
+    pl_random(token.secret, sizeof token.secret);
+    uint64_t now = pl_date_s();
+    uint64_t expires = seconds == 0 ? 0 : seconds > PL_COUNT_MAX - now ? 0 : now + seconds;
+    PL_TRY(pl_invitations_add(&d->list, role, uses, expires, token.secret, now, &token.number, err));
+    pl_token_print(&token, out);
+    return PELAGO_OK;
+}
+
+static enum pl_door_reply invite(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_ask *a)
 {
     char token[PL_TOKEN_TEXT_MAX];
     struct pl_error err;
-    if (pl_door_keeper_invite(d, (enum pl_role)a->role, a->uses, a->seconds, token, &err) != PELAGO_OK)
+    struct pl_slip *s = slip_of(d, c);
+    if (s == NULL)
+        return no_memory(d, c);
+    if (make_invitation(d, (enum pl_role)a->role, a->uses, a->seconds, token, &err) != PELAGO_OK) {
+        pl_slip_free(&d->desk, s);
         return refuse(d, c, PL_REASON_BAD_MESSAGE, err.text);
+    }
     log_line(d, "door.invited by=%lu role=%u uses=%lu seconds=%lu", c->peer->identity, (unsigned)a->role,
              a->uses, a->seconds);
-    return answer(c, PL_ASK_INVITE, token, strlen(token));
+    s->listed = true;
+    s->len = (uint32_t)strlen(token);
+    memcpy(s->bytes, token, s->len);
+    pl_desk_add(&d->desk, s);
+    return PL_DOOR_LATER;
 }
 
-static bool ask(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_ask *a)
+static enum pl_door_reply ask(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_ask *a)
 {
     if (c->peer->role == PL_ROLE_NONE)
         return refuse(d, c, PL_REASON_DENIED, "only members of the run may ask; enrol with a token first");
@@ -381,10 +508,11 @@ static bool ask(struct pl_door_keeper *d, const struct caller *c, const struct p
     }
 }
 
-bool pl_door_keeper_answer(struct pl_door_keeper *d, struct pl_conn *conn, const struct pl_peer *peer,
-                           const struct pl_msg *msg, uint64_t now_ns)
+enum pl_door_reply pl_door_keeper_answer(struct pl_door_keeper *d, struct pl_conn *conn,
+                                         const struct pl_peer *peer, void *who, const struct pl_msg *msg,
+                                         uint64_t now_ns)
 {
-    const struct caller c = {conn, peer, now_ns};
+    const struct caller c = {conn, peer, who, now_ns};
     if (msg->type == PL_MSG_ASK)
         return ask(d, &c, &msg->u.ask);
     pl_assert(msg->type == PL_MSG_ENROL);
@@ -395,23 +523,8 @@ enum pelago_status pl_door_keeper_invite(struct pl_door_keeper *d, enum pl_role 
                                          uint64_t seconds, char out[static PL_TOKEN_TEXT_MAX],
                                          struct pl_error *err)
 {
-    struct pl_token token = {.number = 0};
-    if (role < PL_ROLE_LEARNER || role > PL_ROLE_OPERATOR)
-        return pl_fail(err, PELAGO_INVALID,
-                       "an invitation is for a learner (1), a shard (2) or an operator (3)");
-    if (uses == 0)
-        return pl_fail(err, PELAGO_INVALID, "an invitation must be good for at least one use");
-    if (strlen(d->shard_address[0]) >= sizeof token.address)
-        return pl_fail(err, PELAGO_INVALID, "the syncer's address is too long for a token");
-    (void)pl_fmt(token.address, sizeof token.address, "%s", d->shard_address[0]);
-    memcpy(token.fingerprint, d->ca.fingerprint, sizeof token.fingerprint);
-    pl_random(token.secret, sizeof token.secret);
-    uint64_t now = pl_date_s();
-    uint64_t expires = seconds == 0 ? 0 : seconds > PL_COUNT_MAX - now ? 0 : now + seconds;
-    PL_TRY(pl_invitations_add(&d->list, role, uses, expires, token.secret, now, &token.number, err));
-    PL_TRY(save(d, err));
-    pl_token_print(&token, out);
-    return PELAGO_OK;
+    PL_TRY(make_invitation(d, role, uses, seconds, out, err));
+    return pl_desk_write(&d->desk, err);
 }
 
 enum pelago_status pl_door_keeper_create(struct pl_posix_dir *dir, const struct pl_alloc *alloc,

@@ -3,7 +3,7 @@
  *
  * An invitation is a number and a secret; of the secret only its SHA-256 is kept. Every use is counted down, and every
  * new identity counted up, in a file that is synced before the certificate is made: a crash in between costs a use, and
- * never gives an identity twice. Certificates are short-lived and renewed by whoever holds one that is still valid.
+ * never gives an identity twice. A worker writes it (host/door_desk.h): the answer comes later, and nobody else waits for it. Certificates are short-lived and renewed by whoever holds one that is still valid.
  * A refusal says in one sentence what is wrong, to the caller and in the log; who guesses is slowed down per address.
  *
  *   invitations.json  {"format": 1, "next_identity": 5, "next_number": 3, "invitations": [{"number": 1,
@@ -30,14 +30,20 @@ struct pl_door_host {
     /* Appends the JSON of status. */
     enum pelago_status (*status)(void *user, struct pl_buf *out);
     void (*finish)(void *user); /* an operator ends the run */
+    /* The answer that was to come later is on its way; good: otherwise a REFUSE, and the connection should be closed. */
+    void (*answered)(void *user, void *who, bool good);
+    void (*idle)(void *user); /* nothing is being written any more; may free the keeper */
     void (*log)(void *user, const char *line);
     void *user;
 };
 
 struct pl_door_options {
-    const struct pl_alloc *alloc;    /* borrowed */
-    struct pl_posix_dir *dir;        /* borrowed; invitations.json, settings.json, tokenizer.json */
-    struct pl_posix_dir *mirror;     /* NULL, or where invitations.json is written as well */
+    uv_loop_t *loop;              /* borrowed */
+    const struct pl_alloc *alloc; /* borrowed; used from a worker, too */
+    struct pl_posix_dir *dir;     /* borrowed; settings.json, tokenizer.json */
+    struct pl_posix_dir
+        *list_dir;               /* borrowed; the same folder, for the worker that writes invitations.json */
+    struct pl_posix_dir *mirror; /* NULL, or where invitations.json is written as well */
     const struct pl_credentials *ca; /* copied */
     const char *address;             /* of the home shard, as learners dial it; copied */
     uint32_t shards;
@@ -49,15 +55,24 @@ enum pelago_status pl_door_keeper_new(struct pl_door_keeper **out, const struct 
                                       struct pl_error *err);
 void pl_door_keeper_free(struct pl_door_keeper *d); /* NULL is fine */
 
-/* A new invitation, durable. seconds 0: for ever. */
+/* A new invitation, durable. seconds 0: for ever. Writes on this thread: before the loop runs, or while nobody waits. */
 enum pelago_status pl_door_keeper_invite(struct pl_door_keeper *d, enum pl_role role, uint64_t uses,
                                          uint64_t seconds, char out[static PL_TOKEN_TEXT_MAX],
                                          struct pl_error *err);
 
-/* Answers one ENROL or ASK from peer on c; now is pl_clock_ns. False: it was refused, with a REFUSE on its way, and the
- * connection should be closed. */
-bool pl_door_keeper_answer(struct pl_door_keeper *d, struct pl_conn *c, const struct pl_peer *peer,
-                           const struct pl_msg *msg, uint64_t now_ns);
+enum pl_door_reply {
+    PL_DOOR_ANSWERED,
+    PL_DOOR_REFUSED, /* a REFUSE is on its way, and the connection should be closed */
+    PL_DOOR_LATER, /* answered() follows, unless pl_door_keeper_forget comes first; ask nothing more meanwhile */
+};
+/* Answers one ENROL or ASK from peer on c; now is pl_clock_ns, who is for answered(). */
+enum pl_door_reply pl_door_keeper_answer(struct pl_door_keeper *d, struct pl_conn *c,
+                                         const struct pl_peer *peer, void *who, const struct pl_msg *msg,
+                                         uint64_t now_ns);
+/* The connection of one who waits is gone. */
+void pl_door_keeper_forget(struct pl_door_keeper *d, const void *who);
+/* Something is being written: not to be freed before idle(). NULL: never. */
+bool pl_door_keeper_busy(const struct pl_door_keeper *d);
 
 /* For status. */
 struct pl_door_view {

@@ -93,6 +93,19 @@ uint64_t pl_invitations_use(struct pl_invitations *l, struct pl_invitation *inv)
     return l->next_identity++;
 }
 
+enum pelago_status pl_invitations_copy(struct pl_invitations *to, const struct pl_invitations *from,
+                                       struct pl_error *err)
+{
+    if (!make_room(to))
+        return pl_fail(err, PELAGO_NOMEM, "there is no memory for the list of invitations");
+    to->count = from->count;
+    to->next_identity = from->next_identity;
+    to->next_number = from->next_number;
+    if (from->count > 0)
+        memcpy(to->at, from->at, from->count * sizeof *to->at);
+    return PELAGO_OK;
+}
+
 /* ---- the file ---- */
 
 static void to_hex(const uint8_t *bytes, char out[static HEX_BYTES])

@@ -37,6 +37,10 @@ const char *pl_invitations_match(struct pl_invitations *l, uint64_t number,
 /* One use less, one identity more: which is returned. To be saved before anybody is told. */
 uint64_t pl_invitations_use(struct pl_invitations *l, struct pl_invitation *inv);
 
+/* *to, which has been initialised, becomes as *from is. */
+enum pelago_status pl_invitations_copy(struct pl_invitations *to, const struct pl_invitations *from,
+                                       struct pl_error *err);
+
 enum pelago_status pl_invitations_save(const struct pl_invitations *l, struct pl_posix_dir *dir,
                                        const struct pl_alloc *alloc, struct pl_error *err);
 enum pelago_status pl_invitations_load(struct pl_invitations *l, struct pl_posix_dir *dir,

@@ -42,6 +42,8 @@ void pl_rhost_log(struct pl_reduce_host *h, const char *format, ...)
 static void drop(struct pl_reduce_guest *g)
 {
     struct pl_reduce_host *h = g->h;
+    if (g->waits)
+        pl_door_keeper_forget(h->door, g);
     if (g->prev != NULL)
         g->prev->next = g->next;
     else
@@ -126,13 +128,24 @@ static void end_from(struct pl_reduce_guest *g, const struct pl_msg_end *m)
     pl_rhost_fail(h, &err);
 }
 
+static void door_replied(struct pl_reduce_guest *g, enum pl_door_reply reply)
+{
+    if (reply == PL_DOOR_REFUSED) {
+        leave(g, FLUSH_NS);
+        return;
+    }
+    g->waits = reply == PL_DOOR_LATER;
+    if (g->waits)
+        pl_conn_pause(g->conn, true);
+}
+
 static void door(struct pl_reduce_guest *g, const struct pl_msg *msg)
 {
     g->at_door = true;
     if (!pl_rate_ok(&g->questions, g->heard_ns, QUESTIONS_MAX))
         pl_rguest_dismiss(g, PL_REASON_DENIED, "too many questions in a second; ask more slowly");
-    else if (!pl_door_keeper_answer(g->h->door, g->conn, &g->peer, msg, pl_clock_ns()))
-        leave(g, FLUSH_NS);
+    else
+        door_replied(g, pl_door_keeper_answer(g->h->door, g->conn, &g->peer, g, msg, pl_clock_ns()));
 }
 
 static void handle(struct pl_reduce_guest *g, const struct pl_msg *msg)
@@ -272,6 +285,20 @@ static void door_finish(void *user)
         (void)uv_timer_start(&h->sweep, on_sweep, 0, SWEEP_MS);
 }
 
+static void door_answered(void *user, void *who, bool good)
+{
+    struct pl_reduce_guest *g = who;
+    (void)user;
+    g->waits = false;
+    pl_conn_pause(g->conn, false);
+    door_replied(g, good ? PL_DOOR_ANSWERED : PL_DOOR_REFUSED);
+}
+
+static void door_idle(void *user)
+{
+    pl_rhost_stop_check(user);
+}
+
 static void door_log(void *user, const char *line)
 {
     pl_rhost_log(user, "%s", line);
@@ -281,12 +308,20 @@ static enum pelago_status open_door(struct pl_reduce_host *h, struct pl_error *e
 {
     struct pl_credentials ca;
     PL_TRY(pl_home_load_credentials(h->dir, "authority", &h->alloc, &ca, err));
-    struct pl_door_options o = {.alloc = &h->alloc,
+    PL_TRY(pl_posix_dir_open(&h->door_dir, &h->alloc, h->o.folder, PL_POSIX_DIR_EXISTING, err));
+    struct pl_door_options o = {.loop = h->o.loop,
+                                .alloc = &h->alloc,
                                 .dir = h->dir,
+                                .list_dir = h->door_dir,
                                 .ca = &ca,
                                 .address = h->address,
                                 .shards = 1,
-                                .host = {door_status, door_finish, door_log, h}};
+                                .host = {.status = door_status,
+                                         .finish = door_finish,
+                                         .answered = door_answered,
+                                         .idle = door_idle,
+                                         .log = door_log,
+                                         .user = h}};
     return pl_door_keeper_new(&h->door, &o, err);
 }
 
@@ -369,6 +404,7 @@ static void release(struct pl_reduce_host *h)
     pl_door_keeper_free(h->door);
     pl_rhost_rounds_free(h);
     pl_alloc_free(&alloc, h->seats, h->plan.learners * sizeof *h->seats);
+    pl_posix_dir_close(h->door_dir);
     pl_posix_dir_close(h->dir);
     pl_alloc_free(&alloc, h, sizeof *h);
 }
@@ -405,7 +441,7 @@ static void on_sweep_closed(uv_handle_t *handle)
 
 void pl_rhost_stop_check(struct pl_reduce_host *h)
 {
-    if (!h->stopping || h->sweeping || h->jobs > 0)
+    if (!h->stopping || h->sweeping || h->jobs > 0 || pl_door_keeper_busy(h->door))
         return;
     void (*stopped)(void *) = h->stopped;
     void *user = h->stopped_user;

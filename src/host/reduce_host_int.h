@@ -26,7 +26,8 @@ struct pl_reduce_guest {
     struct pl_conn *conn;
     struct pl_peer peer;
     bool entered, at_door;
-    bool held; /* its state is for somebody with no room for it now: we do not listen */
+    bool waits; /* at the door, for an answer: nothing is read meanwhile */
+    bool held;  /* its state is for somebody with no room for it now: we do not listen */
     uint64_t heard_ns;
     struct pl_rate questions;         /* at the door */
     struct pl_reduce_ticket *tickets; /* [ticket_max] a ring; once it has entered */
@@ -75,7 +76,7 @@ struct pl_reduce_store {
 struct pl_reduce_host {
     struct pl_syncer_host_options o;
     struct pl_alloc alloc;
-    struct pl_posix_dir *dir;
+    struct pl_posix_dir *dir, *door_dir; /* door_dir: of the same folder, for the door's worker */
     struct pl_settings settings;
     uint64_t settings_digest;
     struct pl_reduce_plan plan;

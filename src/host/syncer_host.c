@@ -277,13 +277,15 @@ void pl_shost_free(struct pl_syncer_host *h)
     pl_posix_dir_close(h->journal_dir);
     pl_posix_dir_close(h->mirror_dir);
     pl_posix_dir_close(h->mirror_home);
+    pl_posix_dir_close(h->door_dir);
     pl_posix_dir_close(h->dir);
     pl_alloc_free(&alloc, h, sizeof *h);
 }
 
 void pl_shost_stop_check(struct pl_syncer_host *h)
 {
-    if (!h->stopping || h->jobs > 0 || h->timers_open > 0 || pl_vault_busy(h) || pl_announcer_busy(h))
+    if (!h->stopping || h->jobs > 0 || h->timers_open > 0 || pl_vault_busy(h) || pl_announcer_busy(h) ||
+        pl_door_keeper_busy(h->door))
         return;
     void (*done)(void *user) = h->stopped;
     void *user = h->stopped_user;

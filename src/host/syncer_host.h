@@ -3,7 +3,7 @@
  *   syncer_host.c     events in, effects out, connections
  *   syncer_values.c   the tensors: pushes, merges, updates
  *   syncer_vault.c    the journal: records, snapshots, recovery, the mirror
- *   door_keeper.c     enrolment, invitations, questions (home shard)
+ *   door_keeper.c     enrolment, invitations, questions (home shard); door_desk.c writes them down
  *   syncer_status.c   what status and top show
  *   recorder.c        every event of the core to a file, for `pelago replay`
  *

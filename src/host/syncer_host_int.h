@@ -150,6 +150,7 @@ struct pl_visitor {
     struct pl_islander *member;
     uint64_t active_ns;       /* last frame */
     struct pl_rate questions; /* at the door */
+    bool waits;               /* there: an answer is to come, and nothing is read meanwhile */
     struct pl_outgoing *first, *last;
 };
 
@@ -203,9 +204,11 @@ struct pl_syncer_host {
     char address[PL_ADDRESS_MAX];
     struct pl_posix_dir *dir; /* small files; the loop's thread */
     struct pl_posix_dir *journal_dir,
-        *mirror_dir;                  /* of the same folder, and the mirror: the journal's queue */
-    struct pl_posix_dir *mirror_home; /* small files in the mirror */
-    bool creating;                    /* an empty journal is what we expect */
+        *mirror_dir;               /* of the same folder, and the mirror: the journal's queue */
+    struct pl_posix_dir *door_dir; /* of the same folder: the door's worker */
+    struct pl_posix_dir
+        *mirror_home; /* small files in the mirror; once it has begun, the door's worker, too */
+    bool creating;    /* an empty journal is what we expect */
     struct pl_settings settings;
     uint64_t settings_digest;
     struct pl_layout layout;
@@ -303,7 +306,8 @@ void pl_shost_sweep(struct pl_syncer_host *h);   /* connections that say nothing
 void pl_shost_dismiss(struct pl_syncer_host *h); /* LEAVING to everybody */
 struct pl_islander *pl_shost_member(struct pl_syncer_host *h, uint64_t identity); /* NULL: not known */
 void pl_visitor_refuse(struct pl_visitor *g, enum pl_reason reason, const char *text);
-void pl_visitor_drop(struct pl_visitor *g); /* frees it; its connection is closed or gone */
+void pl_visitor_drop(struct pl_visitor *g);                /* frees it; its connection is closed or gone */
+void pl_visitor_answered(struct pl_visitor *g, bool good); /* by the door, after a while; false: refused */
 
 /* syncer_origin.c */
 enum pelago_status pl_origin_tell(struct pl_syncer_host *h,

@@ -76,16 +76,16 @@ static void announce_run(struct pl_job *job)
     a->good = pl_door_ask(alloc, a->home, &a->own, &q, PATIENCE_NS, &answer, &a->why) == PELAGO_OK;
     pl_buf_release(&answer);
     if (a->good && pl_pki_seconds_left(&a->own) < RENEW_BELOW_S)
-        a->renewed = pl_door_renew(alloc, a->home, PATIENCE_NS, &a->own, &a->why) == PELAGO_OK;
+        a->renewed = pl_door_renew(alloc, a->home, PATIENCE_NS, &a->own, &a->why) == PELAGO_OK &&
+                     pl_home_save_credentials(a->h->dir, "credentials", &a->own, &a->why) == PELAGO_OK;
 }
 
 static void announce_done(struct pl_job *job)
 {
     struct pl_announcer *a = (struct pl_announcer *)job;
     struct pl_syncer_host *h = a->h;
-    struct pl_error err;
     a->busy = false;
-    if (a->renewed && pl_home_save_credentials(h->dir, "credentials", &a->own, &err) == PELAGO_OK)
+    if (a->renewed)
         h->own = a->own;
     if (!a->good && !a->failing)
         pl_shost_log(h, "home.unreachable address=%s: %s; this shard goes on", a->home, a->why.text);

@@ -234,6 +234,17 @@ static void door_finish(void *user)
     pl_shost_step(user, &(struct pl_sync_event){.kind = PL_SYNC_EV_FINISH});
 }
 
+static void door_answered(void *user, void *who, bool good)
+{
+    (void)user;
+    pl_visitor_answered(who, good);
+}
+
+static void door_idle(void *user)
+{
+    pl_shost_stop_check(user);
+}
+
 static void door_log(void *user, const char *line)
 {
     pl_shost_log(user, "%s", line);
@@ -255,14 +266,21 @@ static enum pelago_status open_door(struct pl_syncer_host *h, struct pl_error *e
     struct pl_credentials ca;
     PL_TRY(pl_home_load_credentials(h->dir, "authority", &h->alloc, &ca, err));
     PL_TRY(renew_own(h, &ca, err));
-    const struct pl_door_options o = {
-        .alloc = &h->alloc,
-        .dir = h->dir,
-        .mirror = h->mirror_home,
-        .ca = &ca,
-        .address = h->address,
-        .shards = h->settings.shards,
-        .host = {.status = door_status, .finish = door_finish, .log = door_log, .user = h}};
+    PL_TRY(pl_posix_dir_open(&h->door_dir, &h->alloc, h->folder, PL_POSIX_DIR_EXISTING, err));
+    const struct pl_door_options o = {.loop = h->o.loop,
+                                      .alloc = &h->alloc,
+                                      .dir = h->dir,
+                                      .list_dir = h->door_dir,
+                                      .mirror = h->mirror_home,
+                                      .ca = &ca,
+                                      .address = h->address,
+                                      .shards = h->settings.shards,
+                                      .host = {.status = door_status,
+                                               .finish = door_finish,
+                                               .answered = door_answered,
+                                               .idle = door_idle,
+                                               .log = door_log,
+                                               .user = h}};
     return pl_door_keeper_new(&h->door, &o, err);
 }
 

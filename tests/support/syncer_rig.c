@@ -271,7 +271,7 @@ static void call_frame(void *user, struct pl_conn *c, const struct pl_frame *fra
     struct pl_msg m;
     (void)c;
     assert_int_equal(pl_msg_decode(frame->type, frame->payload, frame->payload_len, &m, NULL), PELAGO_OK);
-    k->answers += m.type == PL_MSG_ANSWER ? 1 : 0;
+    k->answers += m.type == PL_MSG_ANSWER || m.type == PL_MSG_ENROLLED ? 1 : 0;
     if (m.type != PL_MSG_REFUSE && m.type != PL_MSG_CLOSE)
         return;
     const struct pl_blob *text = m.type == PL_MSG_REFUSE ? &m.u.refuse.text : &m.u.close.text;

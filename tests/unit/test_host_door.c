@@ -2,7 +2,7 @@
 #include "syncer_rig.h"
 
 #include "host/door.h"
-#include "host/door_list.h"
+#include "host/door_desk.h"
 #include "train/json.h"
 
 #include <setjmp.h>
@@ -12,8 +12,10 @@
 
 #include <cmocka.h>
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct syncer_rig rig;
 
@@ -337,6 +339,184 @@ static void an_operator_ends_the_run(void **state)
     syncer_rig_release(&rig);
 }
 
+/* ---- many at once ---- */
+
+enum { RUSH = 12 };
+
+static void *enrol_beside(void *user)
+{
+    do_enrol(user);
+    return NULL;
+}
+
+static void rush(void *user)
+{
+    struct visit *v = user;
+    pthread_t threads[RUSH];
+    for (unsigned i = 0; i < RUSH; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, enrol_beside, &v[i]), 0);
+    for (unsigned i = 0; i < RUSH; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+}
+
+/* One token, more callers than uses, all at the same time: each use is somebody's, no identity is given twice. */
+static void a_rush_is_served_once_each(void **state)
+{
+    (void)state;
+    static struct visit v[RUSH];
+    bool given[RUSH + 1] = {false};
+    unsigned good = 0;
+    open_rig();
+    memset(v, 0, sizeof v);
+    invite(PL_ROLE_LEARNER, RUSH - 2, 0, &v[0].token);
+    for (unsigned i = 0; i < RUSH; i++) {
+        v[i].token = v[0].token;
+        v[i].role = PL_ROLE_LEARNER;
+    }
+    syncer_rig_beside(&rig, rush, v);
+    for (unsigned i = 0; i < RUSH; i++) {
+        if (v[i].status != PELAGO_OK) {
+            expect_refusal(&v[i], "used up");
+            continue;
+        }
+        good++;
+        assert_in_range(v[i].own.identity, 1, RUSH - 2);
+        assert_false(given[v[i].own.identity]);
+        given[v[i].own.identity] = true;
+    }
+    assert_int_equal(good, RUSH - 2);
+    assert_int_equal(syncer_rig_count(&rig, "door.identities"), RUSH - 2);
+    syncer_rig_release(&rig);
+}
+
+enum { CALLS = 4 };
+static struct rig_call calls[CALLS];
+
+static bool all_are_answered_twice(struct syncer_rig *r)
+{
+    (void)r;
+    bool all = true;
+    for (unsigned i = 0; i < CALLS; i++)
+        all = all && calls[i].answers == 2;
+    return all;
+}
+
+/* Several calls with one request, made before any of them is answered, are one identity. Then the syncer stops while a
+ * further one may be waiting. */
+static void who_calls_again_too_early_is_the_same(void **state)
+{
+    (void)state;
+    struct pl_token token;
+    struct pl_credentials own = {.role = PL_ROLE_NONE};
+    struct rig_call late;
+    uint8_t request[PL_CERTIFICATE_BYTES_MAX];
+    uint32_t len;
+    open_rig();
+    invite(PL_ROLE_LEARNER, 1, 0, &token);
+    assert_int_equal(pl_pki_new_key(&own, NULL), PELAGO_OK);
+    memcpy(own.fingerprint, token.fingerprint, sizeof own.fingerprint);
+    assert_int_equal(pl_pki_request(&own, request, sizeof request, &len, NULL), PELAGO_OK);
+    const struct pl_msg msg = {.type = PL_MSG_ENROL,
+                               .u.enrol = {.token = token.number,
+                                           .role = PL_ROLE_LEARNER,
+                                           .secret = {token.secret, sizeof token.secret},
+                                           .request = {request, len}}};
+    for (unsigned i = 0; i < CALLS; i++)
+        syncer_rig_dial(&rig, &own, &msg, 2, &calls[i]);
+    syncer_rig_until(&rig, all_are_answered_twice);
+    assert_int_equal(syncer_rig_count(&rig, "door.identities"), 1);
+    assert_int_equal(syncer_rig_count(&rig, "door.enrolled"), 1);
+    syncer_rig_dial(&rig, &own, &msg, 1, &late);
+    syncer_rig_stop(&rig);
+    syncer_rig_wait(&rig, &late);
+    for (unsigned i = 0; i < CALLS; i++)
+        syncer_rig_wait(&rig, &calls[i]);
+    syncer_rig_start(&rig);
+    syncer_rig_release(&rig);
+}
+
+/* ---- the desk alone ---- */
+
+struct clerk {
+    struct pl_desk desk;
+    uint64_t told[8]; /* tokens, in the order of their answers */
+    enum pelago_status status[8];
+    unsigned count, idle, gone;
+};
+
+static void clerk_answer(void *user, const struct pl_slip *s)
+{
+    struct clerk *c = user;
+    c->gone += s->who == NULL;
+    c->told[c->count] = s->token;
+    c->status[c->count++] = s->status;
+}
+
+static void clerk_idle(void *user)
+{
+    struct clerk *c = user;
+    c->idle++;
+}
+
+static void hand_in(struct clerk *c, uint64_t token, bool listed, void *who)
+{
+    struct pl_slip *s = pl_slip_new(&c->desk);
+    assert_non_null(s);
+    s->token = token;
+    s->listed = listed;
+    s->who = who;
+    pl_desk_add(&c->desk, s);
+}
+
+/* The first goes to the worker, the others wait for it and go together; one has left meanwhile. Then the folder is gone:
+ * what must be written fails, what need not is done. */
+static void the_desk_writes_for_all_who_wait(void **state)
+{
+    (void)state;
+    static struct clerk c;
+    int somebody, other;
+    struct pl_alloc alloc = pl_alloc_system();
+    struct pl_invitations list;
+    struct pl_posix_dir *dir;
+    struct tempdir temp;
+    struct pl_error err;
+    uv_loop_t loop;
+    memset(&c, 0, sizeof c);
+    assert_int_equal(uv_loop_init(&loop), 0);
+    tempdir_init(&temp);
+    assert_int_equal(pl_posix_dir_open(&dir, &alloc, temp.path, PL_POSIX_DIR_EXISTING, &err), PELAGO_OK);
+    pl_invitations_init(&list, &alloc);
+    const struct pl_desk_options o = {.loop = &loop,
+                                      .alloc = &alloc,
+                                      .dir = dir,
+                                      .list = &list,
+                                      .answer = clerk_answer,
+                                      .idle = clerk_idle,
+                                      .user = &c};
+    pl_desk_init(&c.desk, &o);
+    for (uint64_t i = 1; i <= 5; i++)
+        hand_in(&c, i, true, i == 3 ? &other : &somebody);
+    assert_true(c.desk.busy && c.desk.writing->next == NULL);
+    pl_desk_forget(&c.desk, &other);
+    assert_null(pl_desk_grant(&c.desk, 4, 1));
+    assert_non_null(pl_desk_grant(&c.desk, 4, 0));
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_true(!c.desk.busy && c.count == 5 && c.idle == 1 && c.gone == 1);
+    for (uint64_t i = 0; i < 5; i++)
+        assert_true(c.told[i] == i + 1 && c.status[i] == PELAGO_OK);
+    assert_int_equal(unlink(tempdir_path(&temp, "invitations.json")), 0);
+    assert_int_equal(rmdir(temp.path), 0);
+    c.count = 0;
+    hand_in(&c, 7, true, &somebody);
+    hand_in(&c, 8, false, &somebody);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_true(c.count == 2 && c.status[0] == PELAGO_LIMIT && c.status[1] == PELAGO_OK);
+    pl_desk_release(&c.desk);
+    pl_invitations_release(&list);
+    pl_posix_dir_close(dir);
+    assert_int_equal(uv_loop_close(&loop), 0);
+}
+
 /* ---- the list alone ---- */
 
 static void the_list_knows_used_expired_and_wrong(void **state)
@@ -433,6 +613,9 @@ int main(void)
         cmocka_unit_test(an_expired_certificate_can_only_be_renewed),
         cmocka_unit_test(questions_are_answered_by_role),
         cmocka_unit_test(an_operator_ends_the_run),
+        cmocka_unit_test(a_rush_is_served_once_each),
+        cmocka_unit_test(who_calls_again_too_early_is_the_same),
+        cmocka_unit_test(the_desk_writes_for_all_who_wait),
         cmocka_unit_test(the_list_knows_used_expired_and_wrong),
         cmocka_unit_test(the_list_is_bounded),
         cmocka_unit_test(the_list_comes_back_from_its_file_and_damage_is_refused),
