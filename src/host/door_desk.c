@@ -19,7 +19,7 @@ void pl_desk_release(struct pl_desk *k)
 
 struct pl_slip *pl_slip_new(const struct pl_desk *k)
 {
-    return pl_alloc_zero(k->o.alloc, 1, sizeof(struct pl_slip));
+    return k->count >= PL_SLIPS_MAX ? NULL : pl_alloc_zero(k->o.alloc, 1, sizeof(struct pl_slip));
 }
 
 void pl_slip_free(const struct pl_desk *k, struct pl_slip *s)
@@ -37,7 +37,8 @@ static enum pelago_status write_list(const struct pl_desk *k, const struct pl_in
 
 enum pelago_status pl_desk_write(const struct pl_desk *k, struct pl_error *err)
 {
-    pl_assert(!k->busy);
+    if (k->busy)
+        return pl_fail(err, PELAGO_LIMIT, "the list of invitations is just being written; try again");
     return write_list(k, k->o.list, err);
 }
 
@@ -63,7 +64,7 @@ static void run(struct pl_job *job)
     for (struct pl_slip *s = k->writing; s != NULL; s = s->next) {
         if (s->listed && k->status != PELAGO_OK)
             s->status = pl_fail(&s->err, PELAGO_LIMIT, "%s", k->err.text);
-        else if (s->request != 0)
+        else if (s->certifies)
             certify(k, s);
     }
 }
@@ -86,13 +87,15 @@ static void begin(struct pl_desk *k)
 static void done(struct pl_job *job)
 {
     struct pl_desk *k = (struct pl_desk *)job;
-    struct pl_slip *told = k->writing, *s;
+    k->telling = k->writing;
     k->writing = NULL;
     k->busy = false;
     if (k->waiting != NULL)
         begin(k);
-    while ((s = told) != NULL) {
-        told = s->next;
+    while (k->telling != NULL) {
+        struct pl_slip *s = k->telling;
+        k->telling = s->next;
+        k->count--;
         k->o.answer(k->o.user, s);
         pl_slip_free(k, s);
     }
@@ -103,6 +106,7 @@ static void done(struct pl_job *job)
 void pl_desk_add(struct pl_desk *k, struct pl_slip *s)
 {
     s->next = NULL;
+    k->count++;
     if (k->last != NULL)
         k->last->next = s;
     else
@@ -125,18 +129,5 @@ void pl_desk_forget(struct pl_desk *k, const void *who)
 {
     forget(k->waiting, who);
     forget(k->writing, who);
-}
-
-static const struct pl_grant *find(const struct pl_slip *first, uint64_t token, uint64_t request)
-{
-    for (const struct pl_slip *s = first; s != NULL; s = s->next)
-        if (s->token == token && s->request == request)
-            return &s->grant;
-    return NULL;
-}
-
-const struct pl_grant *pl_desk_grant(const struct pl_desk *k, uint64_t token, uint64_t request)
-{
-    const struct pl_grant *g = find(k->writing, token, request);
-    return g != NULL ? g : find(k->waiting, token, request);
+    forget(k->telling, who);
 }

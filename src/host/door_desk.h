@@ -16,9 +16,9 @@ struct pl_slip {
     void *who;            /* as the host calls him; NULL: he has gone */
     struct pl_conn *conn; /* his */
     struct pl_peer peer;
-    bool listed; /* the list goes to disk first; otherwise a certificate is made, and nothing is written */
-    uint64_t request; /* its hash; 0: no certificate is wanted, but an invitation */
-    uint64_t token;   /* of the invitation that was used; 0: none */
+    bool listed;    /* the list goes to disk first; otherwise a certificate is made, and nothing is written */
+    bool certifies; /* a certificate is wanted; otherwise an invitation has been made */
+    uint64_t token; /* number of the invitation that was used, or made; 0: a renewal */
     struct pl_grant grant;
     uint32_t len;
     uint8_t bytes[PL_CERTIFICATE_BYTES_MAX]; /* the request, then the certificate; or the new invitation */
@@ -42,7 +42,8 @@ struct pl_desk {
     struct pl_job job; /* first: it is what the worker gets */
     struct pl_desk_options o;
     struct pl_invitations copy; /* what is being written */
-    struct pl_slip *waiting, *last, *writing;
+    struct pl_slip *waiting, *last, *writing, *telling;
+    uint32_t count; /* of those who wait to be written or told */
     bool busy;
     enum pelago_status status; /* of this writing */
     struct pl_error err;
@@ -51,16 +52,15 @@ struct pl_desk {
 void pl_desk_init(struct pl_desk *k, const struct pl_desk_options *o);
 void pl_desk_release(struct pl_desk *k); /* not while it is busy */
 
-/* NULL: there is no memory. One that is not added is freed. */
+enum { PL_SLIPS_MAX = 4096 }; /* who waits, at once */
+/* NULL: there is no memory, or too many wait already. One that is not added is freed. */
 struct pl_slip *pl_slip_new(const struct pl_desk *k);
 void pl_slip_free(const struct pl_desk *k, struct pl_slip *s);
 /* The list is as it should be written; the answer comes later. s is the desk's from here on. */
 void pl_desk_add(struct pl_desk *k, struct pl_slip *s);
 /* His connection is gone: nobody is to be told. */
 void pl_desk_forget(struct pl_desk *k, const void *who);
-/* What the same request is about to be given; NULL: nothing. */
-const struct pl_grant *pl_desk_grant(const struct pl_desk *k, uint64_t token, uint64_t request);
-/* At once, on this thread; not while the desk is busy. */
+/* At once, on this thread; LIMIT while the desk is busy. */
 enum pelago_status pl_desk_write(const struct pl_desk *k, struct pl_error *err);
 
 #endif

@@ -22,13 +22,7 @@ struct failures {
     uint32_t count;
 };
 
-/* Who was let in lately: an answer may be lost on its way, and the token is not to be used up by that. A request is signed
- * with its key and always the same bytes (Ed25519). */
-struct entrant {
-    uint64_t token, request; /* request: its hash */
-    struct pl_grant grant;
-};
-enum { ENTRANTS_MAX = 1024, REFUSALS_SAID = 20 };
+enum { REFUSALS_SAID = 20 };
 
 struct pl_door_keeper {
     struct pl_door_options o;
@@ -37,8 +31,6 @@ struct pl_door_keeper {
     struct pl_invitations list;
     struct pl_desk desk;
     struct failures failures[PL_DOOR_ADDRESSES_MAX];
-    struct entrant entrants[ENTRANTS_MAX]; /* a ring */
-    uint32_t entrant_next;
     struct pl_rate said; /* lines about refusals: who asks for nothing but them must not fill the disk */
     struct pl_door_view view;
 };
@@ -228,25 +220,31 @@ static enum pl_door_reply no_memory(struct pl_door_keeper *d, const struct calle
 
 static uint64_t hash_of(const struct pl_msg_enrol *e)
 {
-    uint64_t hash = pl_hash64(e->request.data, e->request.len, 0);
-    return hash != 0 ? hash : 1; /* 0 is no request */
+    return pl_hash64(e->request.data, e->request.len, 0);
 }
 
-/* The certificate is made by a worker, where it is listed after the list is on disk. */
-static enum pl_door_reply give(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_enrol *e,
-                               const struct pl_grant *grant, bool listed)
+static struct pl_slip *enrol_slip(const struct pl_door_keeper *d, const struct caller *c,
+                                  const struct pl_msg_enrol *e)
 {
     struct pl_slip *s = slip_of(d, c);
     if (s == NULL)
-        return no_memory(d, c);
+        return NULL;
     pl_assert(e->request.len <= sizeof s->bytes);
-    s->listed = listed;
+    s->certifies = true;
     s->token = e->token;
-    s->request = hash_of(e);
-    s->grant = *grant;
     s->len = e->request.len;
     if (s->len > 0)
         memcpy(s->bytes, e->request.data, s->len);
+    return s;
+}
+
+/* The certificate is made by a worker, where it is listed after the list is on disk. */
+static enum pl_door_reply give(struct pl_door_keeper *d, struct pl_slip *s, const struct pl_grant *grant,
+                               bool listed)
+{
+    s->grant = *grant;
+    s->grant.seconds = d->o.certificate_s;
+    s->listed = listed;
     pl_desk_add(&d->desk, s);
     return PL_DOOR_LATER;
 }
@@ -257,11 +255,10 @@ static enum pl_door_reply renew(struct pl_door_keeper *d, const struct caller *c
     if (c->peer->role == PL_ROLE_NONE)
         return refuse(d, c, PL_REASON_DENIED,
                       "a certificate is renewed by whoever shows it; without one, enrol with a token");
-    struct pl_grant grant = {.role = c->peer->role,
-                             .identity = c->peer->identity,
-                             .shard = c->peer->shard,
-                             .seconds = d->o.certificate_s};
-    return give(d, c, e, &grant, false);
+    const struct pl_grant grant = {
+        .role = c->peer->role, .identity = c->peer->identity, .shard = c->peer->shard};
+    struct pl_slip *s = enrol_slip(d, c, e);
+    return s != NULL ? give(d, s, &grant, false) : no_memory(d, c);
 }
 
 static enum pl_door_reply failed_try(struct pl_door_keeper *d, const struct caller *c, const char *host,
@@ -269,28 +266,6 @@ static enum pl_door_reply failed_try(struct pl_door_keeper *d, const struct call
 {
     failures_of(d, host, c->now_ns, true)->count++;
     return refuse(d, c, PL_REASON_DENIED, why);
-}
-
-/* What it was given before; NULL: nothing. Whoever has the request of another gains nothing by it but a certificate for a
- * key that is not his. */
-static const struct pl_grant *granted(const struct pl_door_keeper *d, uint64_t token, uint64_t request)
-{
-    for (uint32_t i = 0; i < ENTRANTS_MAX; i++)
-        if (d->entrants[i].token == token && d->entrants[i].request == request)
-            return &d->entrants[i].grant;
-    return NULL;
-}
-
-/* An identity was given, and is on disk. One who asked twice is told twice, and counted once. */
-static void remember(struct pl_door_keeper *d, const struct pl_slip *s)
-{
-    if (granted(d, s->token, s->request) != NULL)
-        return;
-    d->entrants[d->entrant_next] = (struct entrant){s->token, s->request, s->grant};
-    d->entrant_next = (d->entrant_next + 1) % ENTRANTS_MAX;
-    d->view.enrolled++;
-    log_line(d, "door.enrolled address=%s identity=%lu role=%u token=%lu", s->peer.address, s->grant.identity,
-             (unsigned)s->grant.role, s->token);
 }
 
 static enum pl_door_reply tell_enrolled(struct pl_door_keeper *d, const struct caller *c,
@@ -316,32 +291,53 @@ static enum pl_door_reply tell_invited(struct pl_door_keeper *d, const struct ca
                                   : refuse(d, c, PL_REASON_FULL, s->err.text);
 }
 
+static void note_written(struct pl_door_keeper *d, const struct caller *c, const struct pl_slip *s)
+{
+    if (s->status == PELAGO_LIMIT && pl_rate_ok(&d->said, c->now_ns, REFUSALS_SAID))
+        log_line(d, "door.failed: %s", s->err.text);
+    if (s->status != PELAGO_OK && !s->certifies)
+        pl_invitations_drop(&d->list, s->token); /* nobody has it */
+    if (s->status != PELAGO_OK || !s->certifies)
+        return;
+    if (s->token == 0)
+        d->view.renewed++;
+    if (s->token == 0 || !pl_invitations_written(&d->list, s->grant.identity))
+        return;
+    d->view.enrolled++;
+    log_line(d, "door.enrolled address=%s identity=%lu role=%u token=%lu", s->peer.address, s->grant.identity,
+             (unsigned)s->grant.role, s->token);
+}
+
 static void on_written(void *user, const struct pl_slip *s)
 {
     struct pl_door_keeper *d = user;
     const struct caller c = {s->conn, &s->peer, s->who, pl_clock_ns()};
-    if (s->status == PELAGO_LIMIT)
-        log_line(d, "door.failed: %s", s->err.text);
-    else if (s->token != 0 && s->status == PELAGO_OK)
-        remember(d, s);
-    else if (s->request != 0 && s->status == PELAGO_OK)
-        d->view.renewed++;
+    note_written(d, &c, s);
     if (s->who == NULL)
         return;
-    enum pl_door_reply r = s->request != 0 ? tell_enrolled(d, &c, s) : tell_invited(d, &c, s);
+    enum pl_door_reply r = s->certifies ? tell_enrolled(d, &c, s) : tell_invited(d, &c, s);
     d->o.host.answered(d->o.host.user, s->who, r == PL_DOOR_ANSWERED);
+}
+
+/* Somebody who was given this before (and perhaps not told), or a new identity: written down before it is told. */
+static enum pl_door_reply admit(struct pl_door_keeper *d, const struct caller *c,
+                                const struct pl_msg_enrol *e, const struct pl_grant *before,
+                                struct pl_invitation *inv)
+{
+    struct pl_slip *s = enrol_slip(d, c, e);
+    if (s == NULL)
+        return no_memory(d, c);
+    return give(d, s, before != NULL ? before : pl_invitations_use(&d->list, inv, hash_of(e), e->shard),
+                true);
 }
 
 static enum pl_door_reply enrol(struct pl_door_keeper *d, const struct caller *c,
                                 const struct pl_msg_enrol *e)
 {
     char host[PL_ADDRESS_MAX];
-    const struct pl_grant *before = granted(d, e->token, hash_of(e));
-    if (before != NULL)
-        return give(d, c, e, before, false);
-    before = pl_desk_grant(&d->desk, e->token, hash_of(e));
-    if (before != NULL)
-        return give(d, c, e, before, true);
+    const struct pl_grant *grant = pl_invitations_given(&d->list, e->token, hash_of(e));
+    if (grant != NULL)
+        return admit(d, c, e, grant, NULL);
     host_of(c->peer->address, host);
     if (too_often(d, host, c->now_ns))
         return refuse(d, c, PL_REASON_DENIED,
@@ -360,12 +356,7 @@ static enum pl_door_reply enrol(struct pl_door_keeper *d, const struct caller *c
     if (e->role == PL_ROLE_SHARD && (e->shard == 0 || e->shard >= d->o.shards))
         return refuse(d, c, PL_REASON_BAD_MESSAGE,
                       "there is no such shard in this run; shard 0 is the one you asked");
-    /* A new identity, written down before it is told. */
-    struct pl_grant grant = {.role = inv->role,
-                             .identity = pl_invitations_use(&d->list, inv),
-                             .shard = e->shard,
-                             .seconds = d->o.certificate_s};
-    return give(d, c, e, &grant, true);
+    return admit(d, c, e, NULL, inv);
 }
 
 /* ---- questions ---- */
@@ -439,7 +430,7 @@ static enum pl_door_reply announce(struct pl_door_keeper *d, const struct caller
 /* Checks, and adds to the list in memory. */
 static enum pelago_status make_invitation(struct pl_door_keeper *d, enum pl_role role, uint64_t uses,
                                           uint64_t seconds, char out[static PL_TOKEN_TEXT_MAX],
-                                          struct pl_error *err)
+                                          uint64_t *number, struct pl_error *err)
 {
     struct pl_token token = {.number = 0};
     if (role < PL_ROLE_LEARNER || role > PL_ROLE_OPERATOR)
@@ -455,6 +446,7 @@ static enum pelago_status make_invitation(struct pl_door_keeper *d, enum pl_role
     uint64_t now = pl_date_s();
     uint64_t expires = seconds == 0 ? 0 : seconds > PL_COUNT_MAX - now ? 0 : now + seconds;
     PL_TRY(pl_invitations_add(&d->list, role, uses, expires, token.secret, now, &token.number, err));
+    *number = token.number;
     pl_token_print(&token, out);
     return PELAGO_OK;
 }
@@ -466,7 +458,7 @@ static enum pl_door_reply invite(struct pl_door_keeper *d, const struct caller *
     struct pl_slip *s = slip_of(d, c);
     if (s == NULL)
         return no_memory(d, c);
-    if (make_invitation(d, (enum pl_role)a->role, a->uses, a->seconds, token, &err) != PELAGO_OK) {
+    if (make_invitation(d, (enum pl_role)a->role, a->uses, a->seconds, token, &s->token, &err) != PELAGO_OK) {
         pl_slip_free(&d->desk, s);
         return refuse(d, c, PL_REASON_BAD_MESSAGE, err.text);
     }
@@ -523,8 +515,12 @@ enum pelago_status pl_door_keeper_invite(struct pl_door_keeper *d, enum pl_role 
                                          uint64_t seconds, char out[static PL_TOKEN_TEXT_MAX],
                                          struct pl_error *err)
 {
-    PL_TRY(make_invitation(d, role, uses, seconds, out, err));
-    return pl_desk_write(&d->desk, err);
+    uint64_t number;
+    PL_TRY(make_invitation(d, role, uses, seconds, out, &number, err));
+    enum pelago_status st = pl_desk_write(&d->desk, err);
+    if (st != PELAGO_OK)
+        pl_invitations_drop(&d->list, number);
+    return st;
 }
 
 enum pelago_status pl_door_keeper_create(struct pl_posix_dir *dir, const struct pl_alloc *alloc,

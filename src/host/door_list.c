@@ -2,6 +2,7 @@
 #include "host/door_list.h"
 
 #include "base/check.h"
+#include "base/num.h"
 #include "train/json.h"
 
 #include <string.h>
@@ -16,17 +17,32 @@ void pl_invitations_init(struct pl_invitations *l, const struct pl_alloc *alloc)
 
 void pl_invitations_release(struct pl_invitations *l)
 {
-    if (l->at != NULL)
-        pl_alloc_free(&l->alloc, l->at, PL_INVITATIONS_MAX * sizeof *l->at);
+    pl_alloc_free(&l->alloc, l->at, PL_INVITATIONS_MAX * sizeof *l->at);
+    pl_alloc_free(&l->alloc, l->entrants, PL_ENTRANTS_MAX * sizeof *l->entrants);
     l->at = NULL;
+    l->entrants = NULL;
     l->count = 0;
+    l->entrant_count = 0;
 }
 
 static bool make_room(struct pl_invitations *l)
 {
     if (l->at == NULL)
         l->at = pl_alloc_zero(&l->alloc, PL_INVITATIONS_MAX, sizeof *l->at);
-    return l->at != NULL;
+    if (l->entrants == NULL)
+        l->entrants = pl_alloc_zero(&l->alloc, PL_ENTRANTS_MAX, sizeof *l->entrants);
+    return l->at != NULL && l->entrants != NULL;
+}
+
+static uint32_t entrants_kept(const struct pl_invitations *l)
+{
+    return (uint32_t)pl_min64(l->entrant_count, PL_ENTRANTS_MAX);
+}
+
+/* The i-th of those that are kept, the oldest first. */
+static struct pl_entrant *entrant_at(const struct pl_invitations *l, uint32_t i)
+{
+    return &l->entrants[(l->entrant_count - entrants_kept(l) + i) % PL_ENTRANTS_MAX];
 }
 
 static bool is_open(const struct pl_invitation *v, uint64_t now_s)
@@ -34,13 +50,27 @@ static bool is_open(const struct pl_invitation *v, uint64_t now_s)
     return v->uses_left > 0 && (v->expires_s == 0 || now_s < v->expires_s);
 }
 
+static void remove_at(struct pl_invitations *l, uint32_t i)
+{
+    memmove(&l->at[i], &l->at[i + 1], (l->count - i - 1) * sizeof *l->at);
+    l->count--;
+}
+
 /* Those that are of no use any more go, the oldest first, only as far as needed. */
 static void forget_one(struct pl_invitations *l, uint64_t now_s)
 {
     for (uint32_t i = 0; i < l->count; i++)
         if (!is_open(&l->at[i], now_s)) {
-            memmove(&l->at[i], &l->at[i + 1], (l->count - i - 1) * sizeof *l->at);
-            l->count--;
+            remove_at(l, i);
+            return;
+        }
+}
+
+void pl_invitations_drop(struct pl_invitations *l, uint64_t number)
+{
+    for (uint32_t i = 0; i < l->count; i++)
+        if (l->at[i].number == number) {
+            remove_at(l, i);
             return;
         }
 }
@@ -86,11 +116,36 @@ const char *pl_invitations_match(struct pl_invitations *l, uint64_t number,
     return NULL;
 }
 
-uint64_t pl_invitations_use(struct pl_invitations *l, struct pl_invitation *inv)
+const struct pl_grant *pl_invitations_use(struct pl_invitations *l, struct pl_invitation *inv,
+                                          uint64_t request, uint32_t shard)
 {
+    struct pl_entrant *e = &l->entrants[l->entrant_count++ % PL_ENTRANTS_MAX];
     pl_assert(inv->uses_left > 0);
     inv->uses_left--;
-    return l->next_identity++;
+    *e = (struct pl_entrant){.token = inv->number,
+                             .request = request,
+                             .grant = {.role = inv->role, .identity = l->next_identity++, .shard = shard}};
+    return &e->grant;
+}
+
+const struct pl_grant *pl_invitations_given(const struct pl_invitations *l, uint64_t token, uint64_t request)
+{
+    for (uint32_t i = 0; i < entrants_kept(l); i++)
+        if (l->entrants[i].token == token && l->entrants[i].request == request)
+            return &l->entrants[i].grant;
+    return NULL;
+}
+
+bool pl_invitations_written(struct pl_invitations *l, uint64_t identity)
+{
+    for (uint32_t i = 0; i < entrants_kept(l); i++) {
+        struct pl_entrant *e = &l->entrants[i];
+        if (e->grant.identity == identity && !e->written) {
+            e->written = true;
+            return true;
+        }
+    }
+    return false;
 }
 
 enum pelago_status pl_invitations_copy(struct pl_invitations *to, const struct pl_invitations *from,
@@ -101,8 +156,11 @@ enum pelago_status pl_invitations_copy(struct pl_invitations *to, const struct p
     to->count = from->count;
     to->next_identity = from->next_identity;
     to->next_number = from->next_number;
-    if (from->count > 0)
+    to->entrant_count = from->entrant_count;
+    if (from->at != NULL)
         memcpy(to->at, from->at, from->count * sizeof *to->at);
+    if (from->entrants != NULL)
+        memcpy(to->entrants, from->entrants, PL_ENTRANTS_MAX * sizeof *to->entrants);
     return PELAGO_OK;
 }
 
@@ -149,20 +207,32 @@ static json_t *print_one(const struct pl_invitation *v)
     return NULL;
 }
 
+static json_t *print_entrant(const struct pl_entrant *e)
+{
+    json_t *o = json_object();
+    bool good = o != NULL && pl_json_put(o, "token", json_integer((json_int_t)e->token)) &&
+                pl_json_put(o, "request", pl_json_bits_value(e->request)) &&
+                pl_json_put(o, "identity", json_integer((json_int_t)e->grant.identity)) &&
+                pl_json_put(o, "role", json_integer(e->grant.role)) &&
+                pl_json_put(o, "shard", json_integer(e->grant.shard));
+    if (good)
+        return o;
+    json_decref(o);
+    return NULL;
+}
+
 static bool print_all(const struct pl_invitations *l, json_t *root)
 {
-    json_t *list = json_array();
-    bool good = list != NULL;
+    json_t *list = json_array(), *entrants = json_array();
+    bool good = pl_json_put(root, "format", json_integer(FORMAT)) &&
+                pl_json_put(root, "next_identity", json_integer((json_int_t)l->next_identity)) &&
+                pl_json_put(root, "next_number", json_integer((json_int_t)l->next_number));
     for (uint32_t i = 0; i < l->count && good; i++)
         good = json_array_append_new(list, print_one(&l->at[i])) == 0;
-    good = good && pl_json_put(root, "format", json_integer(FORMAT)) &&
-           pl_json_put(root, "next_identity", json_integer((json_int_t)l->next_identity)) &&
-           pl_json_put(root, "next_number", json_integer((json_int_t)l->next_number));
-    if (!good) {
-        json_decref(list);
-        return false;
-    }
-    return pl_json_put(root, "invitations", list);
+    for (uint32_t i = 0; i < entrants_kept(l) && good; i++)
+        good = json_array_append_new(entrants, print_entrant(entrant_at(l, i))) == 0;
+    good = pl_json_put(root, "invitations", list) && good; /* takes it, whatever comes of it */
+    return pl_json_put(root, "entrants", entrants) && good;
 }
 
 enum pelago_status pl_invitations_save(const struct pl_invitations *l, struct pl_posix_dir *dir,
@@ -199,6 +269,40 @@ static enum pelago_status read_one(struct pl_invitations *l, const struct pl_jso
     return PELAGO_OK;
 }
 
+static enum pelago_status read_entrant(struct pl_invitations *l, const struct pl_json *j)
+{
+    struct pl_entrant e = {.token = 0};
+    uint32_t role;
+    PL_TRY(pl_json_count(j, "token", PL_COUNT_MAX, &e.token));
+    PL_TRY(pl_json_bits(j, "request", &e.request));
+    PL_TRY(pl_json_count(j, "identity", PL_COUNT_MAX, &e.grant.identity));
+    PL_TRY(pl_json_u32(j, "role", &role));
+    PL_TRY(pl_json_u32(j, "shard", &e.grant.shard));
+    if (role < PL_ROLE_LEARNER || role > PL_ROLE_OPERATOR || e.grant.identity >= l->next_identity)
+        return pl_fail(j->err, PELAGO_CORRUPT, "%s: an entrant has a role or identity that cannot be", file);
+    e.grant.role = (enum pl_role)role;
+    e.written = true;
+    l->entrants[l->entrant_count++] = e;
+    return PELAGO_OK;
+}
+
+/* Lists of before there were any have none. */
+static enum pelago_status read_entrants(struct pl_invitations *l, const struct pl_json *j)
+{
+    const json_t *list = pl_json_find(j, "entrants");
+    size_t n = json_array_size(list);
+    if (list != NULL && (!json_is_array(list) || n > PL_ENTRANTS_MAX))
+        return pl_fail(j->err, PELAGO_CORRUPT, "%s has entrants that are no list of at most %u", file,
+                       (unsigned)PL_ENTRANTS_MAX);
+    for (size_t i = 0; i < n; i++) {
+        struct pl_json one = {json_array_get(list, i), j->file, j->err};
+        if (!json_is_object(one.at))
+            return pl_fail(j->err, PELAGO_CORRUPT, "%s: an entrant is no object", file);
+        PL_TRY(read_entrant(l, &one));
+    }
+    return PELAGO_OK;
+}
+
 static enum pelago_status read_all(struct pl_invitations *l, const struct pl_json *j)
 {
     uint32_t format;
@@ -218,7 +322,7 @@ static enum pelago_status read_all(struct pl_invitations *l, const struct pl_jso
             return pl_fail(j->err, PELAGO_CORRUPT, "%s: an invitation is no object", file);
         PL_TRY(read_one(l, &one));
     }
-    return PELAGO_OK;
+    return read_entrants(l, j);
 }
 
 enum pelago_status pl_invitations_load(struct pl_invitations *l, struct pl_posix_dir *dir,

@@ -14,10 +14,22 @@ struct pl_invitation {
     uint64_t expires_s; /* 0: never */
 };
 
+/* Who was let in lately: an answer may be lost on its way, with the syncer's life, and the token is not to be used up by that.
+ * A request is signed with its key and always the same bytes (Ed25519). */
+struct pl_entrant {
+    uint64_t token, request; /* request: its hash */
+    struct pl_grant grant;   /* but for its validity */
+    bool written;            /* it is on disk */
+};
+enum { PL_ENTRANTS_MAX = 1024 };
+
 struct pl_invitations {
     struct pl_alloc alloc;
     struct pl_invitation *at; /* [PL_INVITATIONS_MAX], made at the first one */
     uint32_t count;
+    struct pl_entrant
+        *entrants; /* [PL_ENTRANTS_MAX], made with it; a ring, by the number of those who came */
+    uint64_t entrant_count;
     uint64_t next_identity, next_number;
 };
 
@@ -34,8 +46,16 @@ const char *pl_invitations_match(struct pl_invitations *l, uint64_t number,
                                  const uint8_t secret[static PL_SECRET_BYTES], uint64_t now_s,
                                  struct pl_invitation **out);
 
-/* One use less, one identity more: which is returned. To be saved before anybody is told. */
-uint64_t pl_invitations_use(struct pl_invitations *l, struct pl_invitation *inv);
+/* One use less, one identity more: which the entrant is given. To be saved before anybody is told. */
+const struct pl_grant *pl_invitations_use(struct pl_invitations *l, struct pl_invitation *inv,
+                                          uint64_t request, uint32_t shard);
+/* What the same request was given before; NULL: nothing. Whoever has the request of another gains nothing by it but a
+ * certificate for a key that is not his. */
+const struct pl_grant *pl_invitations_given(const struct pl_invitations *l, uint64_t token, uint64_t request);
+/* The identity is on disk. True: that is news. */
+bool pl_invitations_written(struct pl_invitations *l, uint64_t identity);
+/* One that nobody was told of. */
+void pl_invitations_drop(struct pl_invitations *l, uint64_t number);
 
 /* *to, which has been initialised, becomes as *from is. */
 enum pelago_status pl_invitations_copy(struct pl_invitations *to, const struct pl_invitations *from,

@@ -3,6 +3,7 @@
  *   settings.json     the run (host/settings.h)
  *   tokenizer.json    its tokenizer, where it has one
  *   credentials       who we are (net/pki.h); only the owner may read it
+ *   joining           while enrolling: the key that asks (join.c); only the owner may read it
  *   authority         home shard only: the authority's key; only the owner may read it
  *   address           one line: where the home shard listens, as learners dial it
  *   origin            syncers: digests of version 0 (syncer_origin.c)

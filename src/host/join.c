@@ -13,7 +13,7 @@
 #define TRY_NS (10 * PL_SEC) /* of one attempt */
 enum { COMPLETE_BYTES_MAX = 256, BUSY_TIMES = 10, PAUSE_MS = 200, PAUSE_MS_MAX = 5000, SKEW_S = 60 };
 
-static const char complete_name[] = "complete";
+static const char complete_name[] = "complete", joining_name[] = "joining";
 
 static void say(const struct pl_join *j, const char *format, ...)
 {
@@ -61,17 +61,32 @@ static bool again(const struct pl_join *j, struct attempts *a, enum pelago_statu
 
 /* ---- who we are ---- */
 
+/* The key is on disk before anybody hears of it: whoever is killed while it enrols comes again as the same. */
+static enum pelago_status choose_key(struct pl_join *j, const struct pl_token *token, struct pl_error *err)
+{
+    if (pl_home_load_credentials(j->dir, joining_name, j->alloc, &j->own, NULL) == PELAGO_OK &&
+        j->own.role == PL_ROLE_NONE && j->own.key_len > 0 &&
+        memcmp(j->own.fingerprint, token->fingerprint, sizeof token->fingerprint) == 0)
+        return PELAGO_OK;
+    j->own = (struct pl_credentials){.role = PL_ROLE_NONE};
+    PL_TRY(pl_pki_new_key(&j->own, err));
+    memcpy(j->own.fingerprint, token->fingerprint, sizeof j->own.fingerprint);
+    return pl_home_save_credentials(j->dir, joining_name, &j->own, err);
+}
+
 static enum pelago_status enrol(struct pl_join *j, const struct pl_token *token, struct pl_error *err)
 {
     struct attempts a = {.begin_ns = pl_clock_ns()};
+    const struct pl_dir dir = pl_posix_dir_table(j->dir);
     int64_t skew_s = 0;
     enum pelago_status st;
-    j->own = (struct pl_credentials){.role = PL_ROLE_NONE};
+    PL_TRY(choose_key(j, token, err));
     do
         st = pl_door_enrol(j->alloc, token, j->role, j->shard, TRY_NS, &j->own, &skew_s, err);
     while (st != PELAGO_OK && again(j, &a, st, err));
     PL_TRY(st);
     PL_TRY(pl_home_save_credentials(j->dir, "credentials", &j->own, err));
+    (void)dir.ops->remove(dir.self, joining_name);
     if (j->role == PL_ROLE_LEARNER)
         say(j, "enrolled as learner %lu", j->own.identity);
     uint64_t apart_s = (uint64_t)llabs((long long)skew_s);

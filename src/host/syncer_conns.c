@@ -248,6 +248,7 @@ static void door_message(struct pl_visitor *g, const struct pl_msg *msg, uint64_
 void pl_visitor_answered(struct pl_visitor *g, bool good)
 {
     g->waits = false;
+    g->active_ns = pl_clock_ns();
     pl_conn_pause(g->conn, false);
     door_replied(g, good ? PL_DOOR_ANSWERED : PL_DOOR_REFUSED);
 }

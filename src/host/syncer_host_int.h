@@ -202,7 +202,7 @@ struct pl_syncer_host {
     struct pl_alloc alloc;
     char folder[PL_PATH_MAX], mirror_path[PL_PATH_MAX];
     char address[PL_ADDRESS_MAX];
-    struct pl_posix_dir *dir; /* small files; the loop's thread */
+    struct pl_posix_dir *dir; /* small files; the loop's thread, of shards other than home the announcer's */
     struct pl_posix_dir *journal_dir,
         *mirror_dir;               /* of the same folder, and the mirror: the journal's queue */
     struct pl_posix_dir *door_dir; /* of the same folder: the door's worker */

@@ -1,6 +1,7 @@
 /* tests/unit/test_host_door.c - the door from both sides, over real sockets: tokens, certificates, questions. */
 #include "syncer_rig.h"
 
+#include "base/check.h"
 #include "host/door.h"
 #include "host/door_desk.h"
 #include "train/json.h"
@@ -114,6 +115,10 @@ static void an_attempt_may_be_repeated(void **state)
         assert_int_equal(v.own.identity, 1);
         v.own.role = PL_ROLE_NONE; /* as if it had not heard */
         v.role = PL_ROLE_OPERATOR; /* nor does it become somebody else by that */
+        if (i == 1) {
+            syncer_rig_stop(&rig); /* nor by the syncer's death */
+            syncer_rig_start(&rig);
+        }
     }
     syncer_rig_beside(&rig, do_enrol, &other);
     expect_refusal(&other, "used up");
@@ -354,9 +359,9 @@ static void rush(void *user)
     struct visit *v = user;
     pthread_t threads[RUSH];
     for (unsigned i = 0; i < RUSH; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, enrol_beside, &v[i]), 0);
+        pl_assert(pthread_create(&threads[i], NULL, enrol_beside, &v[i]) == 0);
     for (unsigned i = 0; i < RUSH; i++)
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        pl_assert(pthread_join(threads[i], NULL) == 0);
 }
 
 /* One token, more callers than uses, all at the same time: each use is somebody's, no identity is given twice. */
@@ -498,8 +503,6 @@ static void the_desk_writes_for_all_who_wait(void **state)
         hand_in(&c, i, true, i == 3 ? &other : &somebody);
     assert_true(c.desk.busy && c.desk.writing->next == NULL);
     pl_desk_forget(&c.desk, &other);
-    assert_null(pl_desk_grant(&c.desk, 4, 1));
-    assert_non_null(pl_desk_grant(&c.desk, 4, 0));
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     assert_true(!c.desk.busy && c.count == 5 && c.idle == 1 && c.gone == 1);
     for (uint64_t i = 0; i < 5; i++)
@@ -536,9 +539,17 @@ static void the_list_knows_used_expired_and_wrong(void **state)
     assert_non_null(strstr(pl_invitations_match(&l, 99, secret, 500, &inv), "no such"));
     assert_non_null(strstr(pl_invitations_match(&l, number, secret, 1000, &inv), "expired"));
     assert_null(pl_invitations_match(&l, number, secret, 999, &inv));
-    assert_int_equal(pl_invitations_use(&l, inv), 1);
+    assert_int_equal(pl_invitations_use(&l, inv, 7, 0)->identity, 1);
+    assert_int_equal(pl_invitations_given(&l, number, 7)->identity, 1);
+    assert_null(pl_invitations_given(&l, number, 8));
+    assert_null(pl_invitations_given(&l, second, 7));
+    assert_true(pl_invitations_written(&l, 1));
+    assert_false(pl_invitations_written(&l, 1));
+    assert_false(pl_invitations_written(&l, 2));
     assert_non_null(strstr(pl_invitations_match(&l, number, secret, 999, &inv), "used up"));
     assert_null(pl_invitations_match(&l, second, other, UINT64_MAX, &inv));
+    pl_invitations_drop(&l, second);
+    assert_non_null(strstr(pl_invitations_match(&l, second, other, 500, &inv), "no such"));
     pl_invitations_release(&l);
 }
 
@@ -572,7 +583,12 @@ static void the_list_comes_back_from_its_file_and_damage_is_refused(void **state
         "{\"format\": 2, \"next_identity\": 1, \"next_number\": 1, \"invitations\": []}",
         "{\"format\": 1, \"next_identity\": 0, \"next_number\": 1, \"invitations\": []}",
         "{\"format\": 1, \"next_identity\": 1, \"next_number\": 1, \"invitations\": [3]}",
-        "{\"format\": 1, \"next_identity\": 1, \"next_number\": 1, \"invitations\": [{\"number\": 1}]}"};
+        "{\"format\": 1, \"next_identity\": 1, \"next_number\": 1, \"invitations\": [{\"number\": 1}]}",
+        "{\"format\": 1, \"next_identity\": 1, \"next_number\": 1, \"invitations\": [], \"entrants\": 7}",
+        "{\"format\": 1, \"next_identity\": 1, \"next_number\": 1, \"invitations\": [], \"entrants\": [7]}",
+        "{\"format\": 1, \"next_identity\": 1, \"next_number\": 1, \"invitations\": [], \"entrants\": "
+        "[{\"token\": 1, "
+        "\"request\": \"0000000000000001\", \"identity\": 1, \"role\": 1, \"shard\": 0}]}"};
     struct pl_alloc alloc = pl_alloc_system();
     struct pl_invitations l, back;
     struct pl_posix_dir *dir;
@@ -590,7 +606,23 @@ static void the_list_comes_back_from_its_file_and_damage_is_refused(void **state
     assert_int_equal(pl_invitations_load(&back, dir, &alloc, &err), PELAGO_OK);
     assert_null(pl_invitations_match(&back, number, secret, 76, &inv));
     assert_true(inv->role == PL_ROLE_SHARD && inv->uses_left == 3 && inv->expires_s == 77);
-    assert_int_equal(pl_invitations_use(&back, inv), 41);
+    assert_int_equal(pl_invitations_use(&back, inv, 5, 1)->identity, 41);
+    for (uint64_t i = 0; i < PL_ENTRANTS_MAX + 3; i++) { /* those who came last are remembered */
+        inv->uses_left = 3;
+        assert_int_equal(pl_invitations_use(&back, inv, 1000 + i, 1)->identity, 42 + i);
+    }
+    assert_int_equal(pl_invitations_copy(&l, &back, &err), PELAGO_OK);
+    assert_int_equal(pl_invitations_save(&l, dir, &alloc, &err), PELAGO_OK);
+    pl_invitations_release(&back);
+    assert_int_equal(pl_invitations_load(&back, dir, &alloc, &err), PELAGO_OK);
+    assert_null(pl_invitations_given(&back, number, 5));
+    assert_null(pl_invitations_given(&back, number, 1002));
+    for (uint64_t i = 3; i < PL_ENTRANTS_MAX + 3; i++) {
+        const struct pl_grant *grant = pl_invitations_given(&back, number, 1000 + i);
+        assert_non_null(grant);
+        assert_true(grant->identity == 42 + i && grant->role == PL_ROLE_SHARD && grant->shard == 1);
+        assert_false(pl_invitations_written(&back, grant->identity)); /* no news */
+    }
     pl_invitations_release(&l);
     pl_invitations_release(&back);
     for (size_t i = 0; i < sizeof damaged / sizeof damaged[0]; i++) {
