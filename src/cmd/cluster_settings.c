@@ -28,6 +28,9 @@ static void choose_words(struct pl_settings *s, const struct pl_cluster_args *a)
         (void)pl_codec_of_name(a->down, &s->down);
     if (a->apply != NULL)
         s->apply = strcmp(a->apply, "overwrite") == 0 ? 1 : strcmp(a->apply, "mix") == 0 ? 2 : 0;
+    if (s->algorithm == PL_ALGORITHM_DECOUPLED)
+        s->period = pl_settings_period(s->up);
+    s->period = a->period > 0 ? a->period : s->period;
     pl_settings_follow_codec(s);
     if (a->merge != NULL)
         (void)pl_rule_of_name(a->merge, &s->merge.kind);
@@ -40,7 +43,6 @@ static void choose_words(struct pl_settings *s, const struct pl_cluster_args *a)
 static void choose_numbers(struct pl_settings *s, const struct pl_cluster_args *a)
 {
     s->shards = a->shards > 0 ? a->shards : s->shards;
-    s->period = a->period > 0 ? a->period : s->period;
     /* A tick has at most one fragment of a shard due. */
     s->fragments = (uint32_t)pl_clamp64(s->fragments, s->shards, (uint64_t)s->shards * s->period);
     s->fragments = a->fragments > 0 ? a->fragments : s->fragments;

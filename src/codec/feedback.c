@@ -12,11 +12,6 @@ float pl_feedback_decay(enum pl_codec codec)
     return pl_codec_is_topk((uint32_t)codec) ? 0.95f : 1.0f;
 }
 
-float pl_feedback_local(enum pl_codec codec)
-{
-    return pl_codec_is_topk((uint32_t)codec) ? 1 : 0;
-}
-
 void pl_feedback_keep(float *snapshot, float *residual, size_t n, float local)
 {
     for (size_t i = 0; local > 0 && i < n; i++) {

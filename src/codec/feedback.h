@@ -9,7 +9,7 @@
  * rest again: where most is left behind, as in top-k, that is done many times over before it is sent once.
  *
  * With a decay of 1 nothing is ever lost. Top-k leaves most values behind and sends them many rounds later, when they
- * are no longer quite true: there a residual fades by 0.95 a round (PAPER 11.6). What a syncer sends has no decay: its
+ * are no longer quite true: there a residual may fade, published is 0.95 a round. What a syncer sends has no decay: its
  * residual is the distance between its own parameters and those it has told everybody, which must not grow.
  *
  * Selective encoding also holds back whole blocks, chunks in top-k, that changed little beside the others of their array:
@@ -21,11 +21,8 @@
 
 #include "codec/codec.h"
 
-/* The decay that goes well with a codec: 0.95 for top-k, else 1. */
+/* The published decay (PAPER 11.6): 0.95 for top-k, else 1. A run's own default is 1 (host/settings.c). */
 float pl_feedback_decay(enum pl_codec codec);
-
-/* The share of what is left behind that goes well with staying in the learner's own values: 1 for top-k, else 0. */
-float pl_feedback_local(enum pl_codec codec);
 
 /* Moves this share of the residual to where the learner was: snapshot[i] += local * residual[i]. Whoever then moves from
  * the snapshot to a new value keeps it. */

@@ -34,11 +34,6 @@ static inline bool pl_codec_has_blocks(uint32_t codec)
     return codec >= PL_CODEC_INT4 && codec <= PL_CODEC_E3M0;
 }
 
-static inline bool pl_codec_is_topk(uint32_t codec)
-{
-    return codec >= PL_CODEC_TOPK32 && codec <= PL_CODEC_TOPK128;
-}
-
 /* rest, where not NULL, receives x - decoded; it may be x. */
 typedef void pl_encode_blocks_fn(const float *x, size_t blocks, uint8_t *out, float *rest);
 typedef void pl_decode_blocks_fn(const uint8_t *bytes, size_t blocks, float *out);

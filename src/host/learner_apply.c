@@ -94,13 +94,17 @@ static bool begin_replacing(struct pl_learner_host *h, struct pl_lapply *a)
 
 /* ---- applying ---- */
 
+/* Beside theta: all is said, or what is not stays in theta. */
+static bool leaves_nothing(const struct pl_settings *s)
+{
+    return (s->up == PL_CODEC_FP32 && !(s->selective > 0)) || s->feedback_local >= 1;
+}
+
 static void take_residual(struct pl_learner_host *h, struct pl_lapply *a, const struct pl_learn_effect *fx)
 {
     struct pl_lfragment *f = &h->fragments[fx->u.update.fragment];
     if (fx->u.update.commit_residual)
-        a->residual = h->settings.up == PL_CODEC_FP32 && !(h->settings.selective > 0)
-                          ? NULL
-                          : pl_vec_hold(f->copy->left);
+        a->residual = leaves_nothing(&h->settings) ? NULL : pl_vec_hold(f->copy->left);
     else if (fx->u.update.outcome != PL_OUTCOME_DISCARD)
         a->residual = pl_vec_hold(f->residual);
 }

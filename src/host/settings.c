@@ -5,13 +5,19 @@
 #include "base/check.h"
 #include "base/fmt.h"
 #include "base/num.h"
-#include "codec/feedback.h"
 #include "train/json.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { FORMAT = 2, WORD_MAX = 32, PERIOD = 24, OVERLAP = 2 };
+enum {
+    FORMAT = 2,
+    WORD_MAX = 32,
+    PERIOD = 24,
+    PERIOD_TOPK = 6,
+    OVERLAP = 2,
+    MERGES_MANY = 400, /* of a fragment: decision 9 */
+};
 static const char file[] = "settings.json";
 
 /* ---- words ---- */
@@ -49,15 +55,30 @@ float pl_outer_momentum(enum pl_inner_kind matrices)
     return matrices == PL_INNER_MUON ? 0.5f : 0.8f;
 }
 
+/* Top-k says a 64th of what was done, in an eighteenth of int4's bytes: it has to speak more often. */
+uint32_t pl_settings_period(enum pl_codec up)
+{
+    return pl_codec_is_topk((uint32_t)up) ? PERIOD_TOPK : PERIOD;
+}
+
+uint64_t pl_settings_merges(const struct pl_settings *s)
+{
+    uint64_t tick = (uint64_t)s->trainer.batch * s->trainer.accumulate * s->trainer.seq * s->learners;
+    return s->total_tokens / pl_max64(1, tick) / pl_max32(1, s->period);
+}
+
 /* docs/results.md: a large momentum is right for 2 to 8 learners once it has grown, and far too much for the first few outer
  * steps, in which the rate makes up for it; a rate that falls at the end takes the noise of the last ones away. Muon wants
  * less momentum, and a higher first rate has not been tried with it. Of top-k a value comes from few of the learners at a
- * time, so that their mean is short (decision 9). */
+ * time, so that their mean is short; what they hold back is better off in their own values where merges are few, and
+ * beside them where there are many (decision 9). */
 void pl_settings_follow_codec(struct pl_settings *s)
 {
-    const bool sparse = pl_feedback_local(s->up) > 0, muon = s->trainer.matrices == PL_INNER_MUON;
-    s->feedback_decay = pl_feedback_decay(s->up);
-    s->feedback_local = s->apply == 0 ? pl_feedback_local(s->up) : 0;
+    /* The synchronous ones send bf16 in its place. */
+    const bool sparse = s->algorithm == PL_ALGORITHM_DECOUPLED && pl_codec_is_topk((uint32_t)s->up);
+    const bool muon = s->trainer.matrices == PL_INNER_MUON;
+    s->feedback_decay = 1;
+    s->feedback_local = sparse && s->apply == 0 && pl_settings_merges(s) < MERGES_MANY ? 1 : 0;
     s->outer = (struct pl_outer_rule){.lr = sparse ? 2 : 0.7f,
                                       .mu = sparse ? 0.5f : pl_outer_momentum(s->trainer.matrices),
                                       .kind = PL_OUTER_NESTEROV,
@@ -421,7 +442,7 @@ struct pl_outer_move pl_settings_outer(const struct pl_settings *s, uint64_t ver
 {
     struct pl_outer_move move =
         pl_outer_at(&s->outer, version, (double)clock_tokens / (double)s->total_tokens, share);
-    if (s->codec_lr)
+    if (s->codec_lr && s->feedback_decay < 1)
         move.lr *= pl_outer_codec_gain(s->up);
     return move;
 }

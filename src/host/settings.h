@@ -56,7 +56,11 @@ struct pl_settings {
 /* Of the outer optimizer: what goes well with the inner one. */
 float pl_outer_momentum(enum pl_inner_kind matrices);
 
-/* Feedback, merge and outer optimizer: what goes well with `up`. Also after it was chosen anew. */
+/* Ticks between two rounds of a fragment: what goes well with this codec up. */
+uint32_t pl_settings_period(enum pl_codec up);
+/* Merges that a fragment will have in the whole run. */
+uint64_t pl_settings_merges(const struct pl_settings *s);
+/* Feedback, merge and outer optimizer: what goes well with `up` and so many merges. Also after they were chosen anew. */
 void pl_settings_follow_codec(struct pl_settings *s);
 
 /* P, H, tau, K, codecs, outer rule, unit: what goes well with this model and so many learners. trainer, data,

@@ -309,6 +309,11 @@ static enum pelago_status patch_all(const struct pl_lab_experiment *e, const cha
 /* As `pelago run` does, but for what the row says. */
 static void follow_codec(const struct pl_lab_experiment *e, const char *row, struct pl_settings *s)
 {
+    if (find(e, row, "sync.period") == NULL) {
+        s->period = pl_settings_period(s->up);
+        if (find(e, row, "sync.fragments") == NULL)
+            s->fragments = s->period;
+    }
     struct pl_settings usual = *s;
     pl_settings_follow_codec(&usual);
     if (find(e, row, "sync.feedback_decay") == NULL)
@@ -345,8 +350,6 @@ static enum pelago_status settle(const struct pl_lab_experiment *e, const char *
         st = pl_json_print(root, 9, &text);
     if (st == PELAGO_OK)
         st = pl_settings_parse((const char *)text.data, text.len, s, err);
-    if (st == PELAGO_OK)
-        follow_codec(e, row, s);
     json_decref(root);
     pl_buf_release(&text);
     return st;
@@ -498,6 +501,7 @@ enum pelago_status pl_lab_experiment_row(const struct pl_lab_experiment *e, uint
         return pl_fail(err, PELAGO_INVALID, "row %s: split is for learners that merge, not for data_parallel",
                        row->name);
     set_tokens(e, row);
+    follow_codec(e, row->name, &row->settings);
     row->eval_every = points > 0 ? (uint64_t)((double)row->settings.total_tokens / points) : 0;
     return pl_settings_check(&row->settings, err);
 }

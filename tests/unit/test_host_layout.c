@@ -79,6 +79,33 @@ static void settings_come_back_from_their_text(void **state)
     come_back(&s);
 }
 
+/* Top-k speaks more often; what it holds back stays at home where merges are few; the synchronous ones know no top-k. */
+static void settings_follow_the_codec(void **state)
+{
+    (void)state;
+    struct pl_settings s = example();
+    assert_int_equal(pl_settings_period(PL_CODEC_INT4), 24);
+    assert_int_equal(pl_settings_period(PL_CODEC_TOPK64), 6);
+    s.up = PL_CODEC_TOPK64;
+    s.apply = 0;
+    s.total_tokens =
+        399 * (uint64_t)s.trainer.batch * s.trainer.accumulate * s.trainer.seq * s.learners * s.period;
+    pl_settings_follow_codec(&s);
+    assert_int_equal(pl_settings_merges(&s), 399);
+    assert_true(s.feedback_local == 1 && s.outer.lr == 2 && s.merge.kind == PL_RULE_MEAN);
+    s.total_tokens = s.total_tokens / 399 * 400;
+    pl_settings_follow_codec(&s);
+    assert_true(s.feedback_local == 0 && s.feedback_decay == 1 && s.outer.lr == 2);
+    s.total_tokens = 1;
+    s.apply = 1;
+    pl_settings_follow_codec(&s);
+    assert_true(s.feedback_local == 0);
+    s.apply = 0;
+    s.algorithm = PL_ALGORITHM_DILOCO;
+    pl_settings_follow_codec(&s);
+    assert_true(s.feedback_local == 0 && s.outer.lr < 1 && s.merge.kind == PL_RULE_RDA);
+}
+
 /* Replaces the first `from` of the text and expects a refusal that has `said` in it. */
 static void refused(const char *text, const char *from, const char *to, const char *said)
 {
@@ -216,6 +243,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(settings_come_back_from_their_text),
+        cmocka_unit_test(settings_follow_the_codec),
         cmocka_unit_test(settings_that_cannot_be_are_refused_by_name),
         cmocka_unit_test(fragments_hold_every_value_once),
         cmocka_unit_test(the_manifest_follows_from_the_settings),

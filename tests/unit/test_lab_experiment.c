@@ -55,21 +55,24 @@ static void test_a_row_goes_over_what_all_have(void **state)
     assert_int_equal(r->experiment.last_seed, 3);
 }
 
-static void test_feedback_fades_as_the_codec_wants_it(void **state)
+static void test_what_goes_well_with_a_codec(void **state)
 {
     struct lab_rig *r = *state;
-    static const char lines[] = "rows: [dense, sparse, kept]\nlearners: 2\nsparse/sync.up: topk64\n"
-                                "kept/sync.up: topk64\nkept/sync.feedback_decay: 1.0\n"
+    static const char lines[] = "rows: [dense, sparse, many, kept]\nlearners: 2\ntrain.tokens: 200000\n"
+                                "sparse/sync.up: topk64\nmany/sync.up: topk64\nmany/train.tokens: 210000\n"
+                                "kept/sync.up: topk64\nkept/sync.feedback_decay: 0.95\n"
                                 "kept/sync.feedback_local: 0\n";
-    assert_true(row_of(r, lines, "dense").settings.feedback_decay == 1);
-    assert_true(row_of(r, lines, "sparse").settings.feedback_decay < 1);
-    assert_true(row_of(r, lines, "kept").settings.feedback_decay == 1);
-    assert_true(row_of(r, lines, "dense").settings.feedback_local == 0);
-    assert_true(row_of(r, lines, "sparse").settings.feedback_local == 1);
-    assert_true(row_of(r, lines, "kept").settings.feedback_local == 0);
-    assert_true(row_of(r, lines, "dense").settings.merge.kind == PL_RULE_RDA);
-    assert_true(row_of(r, lines, "sparse").settings.merge.kind == PL_RULE_MEAN);
-    assert_true(row_of(r, lines, "sparse").settings.outer.lr == 2);
+    struct pl_settings s = row_of(r, lines, "dense").settings;
+    assert_true(s.feedback_decay == 1 && s.feedback_local == 0 && s.merge.kind == PL_RULE_RDA);
+    s = row_of(r, lines, "sparse").settings;
+    assert_true(s.feedback_decay == 1 && s.feedback_local == 1 && s.merge.kind == PL_RULE_MEAN);
+    assert_true(s.outer.lr == 2);
+    assert_int_equal(pl_settings_merges(&s), 390);
+    s = row_of(r, lines, "many").settings;
+    assert_int_equal(pl_settings_merges(&s), 410);
+    assert_true(s.feedback_local == 0);
+    s = row_of(r, lines, "kept").settings;
+    assert_true(s.feedback_decay > 0.94f && s.feedback_decay < 0.96f && s.feedback_local == 0);
 }
 
 static void test_the_momentum_goes_with_the_inner_optimizer(void **state)
@@ -180,7 +183,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_row_goes_over_what_all_have, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_feedback_fades_as_the_codec_wants_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_goes_well_with_a_codec, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_momentum_goes_with_the_inner_optimizer, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_missing_text_becomes_tales, setup, teardown),
