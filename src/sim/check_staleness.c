@@ -101,9 +101,11 @@ static void on_apply(struct pl_checks *c, uint32_t person, uint64_t process, uin
     bool first = c->staleness->process[cell] != process;
     bool alone = c->staleness->merged[cell] == 0 || c->staleness->merged[cell] == process;
     uint64_t to = fx->u.update.to_version;
-    bool behind = s->process == process && !s->present && to > s->version && to - s->version > bound;
-    uint32_t taken = s->taken++;
+    bool behind = !s->present && to > s->version && to - s->version > bound;
     c->staleness->process[cell] = process;
+    if (s->process != process)
+        return; /* another process of this learner has joined since: what this one said is not known any more */
+    uint32_t taken = s->taken++;
     if (fx->u.update.outcome != PL_OUTCOME_DISCARD && behind && s->long_away && taken == 0)
         pl_check_fail(
             c, "staleness", now,
