@@ -3,11 +3,12 @@
 
 hostile.py [--short] [--row flood,liars,2of8] [--keep] [--seed N] [--pelago build/pelago] [--liar build/bench_hostile]
 
-  flood   8 paced learners train. For a while a flood of connections from other loopback addresses goes to an inert sink, then
-          the same flood goes to the syncer: silent ones, garbage, slow drips, oversized TLS records and frames, handshakes
+  flood   8 paced learners train. A flood of connections from other loopback addresses goes to an inert sink, then
+          the same flood goes to the syncer, four times in turns of half a minute: silent ones, garbage, slow drips, oversized TLS records and frames, handshakes
           without a certificate and then nothing, wrong tokens, questions without a certificate. Enrolled learners that lie come
           with it (digests, NaN, infinities, changes a million times too long, claims of tokens and steps, replays).
-            hostile           tokens merged a second, beside those while the sink had the flood
+            hostile           tokens merged a second, beside those while the sink had the flood; the mean of the pairs, and its
+                              standard error
             hostile-cost      milliseconds of the syncer's processor a refused connection, beside the quiet phase
             hostile-kept      files and memory that stay when it is over
             hostile-reasons   every kind of stranger, and every liar, has its sentence in the log; none of the lies was merged
@@ -244,65 +245,89 @@ def log_of(c):
         return f.read()
 
 
+def calm_phase(c, args, sink, frames, count, seconds):
+    before, after, flood = phase(c, seconds, lambda: start_flood(sink.port, frames, count, seconds - 1, args.seed))
+    flood.communicate(timeout=60)
+    return record(c, before, after)
+
+
+def flood_phase(c, args, token, frames, count, seconds, ends):
+    port = int(frames["address"].rsplit(":", 1)[1])
+
+    def attack():
+        liars = {mode: start_liar(args, token, mode, seconds - 1) for mode in ([] if args.no_liars else LIES)}
+        return start_flood(port, frames, count, seconds - 1, args.seed), liars
+
+    before, after, (flood, liars) = phase(c, seconds, attack)
+    sent = json.loads(flood.communicate(timeout=60)[0])
+    ends += [(mode, told(p)) for mode, p in liars.items()]
+    return record(c, before, after) | {"connections": sum(sent["done"].values()), "refused": refused_of(c.status()) - refused_of(before)}
+
+
+def record(c, before, after):
+    return {"of_pace": of_pace(c, before, after), "cpu_s": after["cpu_s"] - before["cpu_s"], "busy": after["machine_busy"],
+            "lost": after["lost"] - before["lost"], "merged_alive": after["merged_alive"]}
+
+
 def row_flood(args):
-    seconds, count = (7, 800) if args.short else (60, 10_000)
+    """Pairs of phases, in turns calm first and flood first: what else the machine has to do changes within minutes."""
+    pairs, seconds, count = (1, 7, 800) if args.short else (4, 30, 5_000)
     c = Cluster(args, "flood", *paced(8, PACE_MS, **FLOOD_STEP))
+    calm, flooded, ends = [], [], []
     try:
         c.wait_all(8)
-        token = invite(c, len(LIES))
+        token = invite(c, pairs * len(LIES))
         frames = json.loads(subprocess.run([args.liar, "--join", token, "--mode", "frames"], capture_output=True, text=True,
                                            check=True).stdout)
-        port = int(frames["address"].rsplit(":", 1)[1])
         sink = Sink()
         sink.start()
         time.sleep(1 if args.short else 25)  # some periods: the first merges of a fragment are of fewer steps
-        before, after, flood = phase(c, seconds, lambda: start_flood(sink.port, frames, count, seconds - 1, args.seed))
-        calm = of_pace(c, before, after), after["cpu_s"] - before["cpu_s"], after["machine_busy"]
-        flood.communicate(timeout=60)
-        pid, files, memory = c.syncer(), files_of(c.syncer()), after["memory_bytes"]
-
-        def attack():
-            liars = {mode: start_liar(args, token, mode, seconds - 1) for mode in ([] if args.no_liars else LIES)}
-            return start_flood(port, frames, count, seconds - 1, args.seed), liars
-
-        before, after, (flood, liars) = phase(c, seconds, attack)
-        sent = json.loads(flood.communicate(timeout=60)[0])
-        judge_flood(args, c, (before, after), calm, sent, seconds)
-        if liars:
-            judge_liars(c, {mode: told(p) for mode, p in liars.items()})
+        pid, files, memory = c.syncer(), files_of(c.syncer()), c.status()["memory_bytes"]
+        for i in range(2 * pairs):
+            if i % 4 in (0, 3):
+                calm.append(calm_phase(c, args, sink, frames, count, seconds))
+            else:
+                flooded.append(flood_phase(c, args, token, frames, count, seconds, ends))
+        judge_flood(args, c, calm, flooded, seconds)
+        if ends:
+            judge_liars(c, ends)
         judge_kept(c, pid, files, memory, args)
     finally:
         c.stop()
 
 
-def judge_flood(args, c, statuses, calm, sent, seconds):
-    before, after = statuses
-    flooded = of_pace(c, before, after)
-    share = flooded / calm[0]
+def judge_flood(args, c, calm, flooded, seconds):
+    shares = [f["of_pace"] / q["of_pace"] for q, f in zip(calm, flooded)]
+    share = statistics.mean(shares)
+    error = statistics.stdev(shares) / len(shares) ** 0.5 if len(shares) > 1 else 0
     bar = 0.97 if args.short else 0.99  # a few seconds hold too few merges for more
-    # On a busy machine, or where the quiet phase was the slower one, the two phases cannot be compared: no pass.
-    comparable = max(calm[2], after["machine_busy"]) <= BUSY_MAX and share <= 2 - bar
-    emit("hostile", round(share, 4), bar, share >= bar and comparable, comparable=comparable, seconds=seconds, merged_alive=after["merged_alive"],
-         lost=after["lost"] - before["lost"], machine_busy=[calm[2], after["machine_busy"]],
-         merged_of_pace=[calm[0], flooded], seed=args.seed)
-    refused = refused_of(c.status()) - refused_of(before)
-    cost = (after["cpu_s"] - before["cpu_s"] - calm[1]) / max(1, refused) * 1000
-    connections = sum(sent["done"].values())
+    # On a busy machine, or where the phases differ by more than what is asked, they cannot be compared: no pass.
+    busy = [x["busy"] for x in calm + flooded]
+    comparable = max(busy) <= BUSY_MAX and share <= 2 - bar and 2 * error <= 1 - bar
+    emit("hostile", round(share, 4), bar, share >= bar and comparable, error=round(error, 4), comparable=comparable,
+         pairs=[round(x, 4) for x in shares], seconds=seconds, merged_alive=min(x["merged_alive"] for x in flooded),
+         lost=sum(x["lost"] for x in flooded), machine_busy=[min(busy), max(busy)],
+         merged_of_pace=[[x["of_pace"] for x in calm], [x["of_pace"] for x in flooded]], seed=args.seed)
+    refused, connections = sum(x["refused"] for x in flooded), sum(x["connections"] for x in flooded)
+    spent = [sum(x["cpu_s"] for x in phases) for phases in (calm, flooded)]
+    cost = (spent[1] - spent[0]) / max(1, refused) * 1000
     emit("hostile-cost", round(cost, 3), "at most 1 ms", cost <= 1 and refused >= 0.9 * connections, connections=connections,
-         refused=refused, calm_cpu_s=round(calm[1], 2), flood_cpu_s=round(after["cpu_s"] - before["cpu_s"], 2))
+         refused=refused, calm_cpu_s=round(spent[0], 2), flood_cpu_s=round(spent[1], 2))
     said = log_of(c)
     silent = [kind for kind, (_, words) in STRANGERS.items() if words not in said]
     emit("hostile-reasons", len(STRANGERS) - len(silent), len(STRANGERS), not silent, without=silent, of="strangers")
 
 
 def judge_liars(c, ends):
+    """ends: (mode, what it said at its end), of every flood."""
     said = log_of(c)
     silent = [mode for mode, words in LIES.items() if not re.search(words, said)]
-    failed = {mode: end["failed"] for mode, end in ends.items() if "failed" in end}
+    failed = {mode: end["failed"] for mode, end in ends if "failed" in end}
     # The first push of replay is an ordinary one; a claim of steps is only lied about in its pushes.
-    merged = {mode: end["merged"] for mode, end in ends.items() if end.get("merged", 0) > (24 if mode == "replay" else 0)}
+    merged = {mode: end["merged"] for mode, end in ends if end.get("merged", 0) > (24 if mode == "replay" else 0)}
+    pushes = {mode: sum(end.get("pushes") or 0 for m, end in ends if m == mode) for mode in LIES}
     emit("hostile-reasons", len(LIES) - len(silent), len(LIES), not (silent or merged or failed), without=silent,
-         merged=merged, failed=failed, pushes={mode: end.get("pushes") for mode, end in ends.items()}, of="liars")
+         merged=merged, failed=failed, pushes=pushes, of="liars")
 
 
 def judge_kept(c, pid, files, memory, args):
