@@ -255,7 +255,7 @@ def flood_phase(c, args, token, frames, count, seconds, ends):
     port = int(frames["address"].rsplit(":", 1)[1])
 
     def attack():
-        liars = {mode: start_liar(args, token, mode, seconds - 1) for mode in ([] if args.no_liars else LIES)}
+        liars = {mode: start_liar(args, token, mode, seconds - 1, "--step-ms", PACE_MS) for mode in ([] if args.no_liars else LIES)}
         return start_flood(port, frames, count, seconds - 1, args.seed), liars
 
     before, after, (flood, liars) = phase(c, seconds, attack)
