@@ -120,6 +120,7 @@ static double sum_int2(const uint8_t *codes)
 #define ADD_INT2 add_int2
 #define ADD_INT8 add_int8
 #define ADD_E3M0 add_e3m0
+#define BLEND_NIBBLES blend_tiles
 #define SUM_INT4 sum_int4
 #define SUM_INT2 sum_int2
 #define SUM_INT8 sum_int8

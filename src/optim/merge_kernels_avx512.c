@@ -1,11 +1,14 @@
 /* optim/merge_kernels_avx512.c - the loops of the merge with vectors of 64 bytes; codes are blended as they are.
  *
  * Sixteen codes, eight bytes of int4, are put into every lane pair and shifted, and then looked up among the shares of the
- * numbers they can mean. A pair of lanes holds values i and i + 8 of the sixteen: tiles are summed in that order.
+ * numbers they can mean. A pair of lanes holds values i and i + 8 of the sixteen: tiles are summed in that order. Where all
+ * contributions are of four bits, the codes stay where they are, and the sums are put in order at the end.
  */
 #include <immintrin.h>
 
 #include "codec/kernels.h"
+#include "codec/scale.h"
+#include "optim/merge_kernels.h"
 
 typedef __m512 vec;
 typedef __m512d wide;
@@ -58,17 +61,83 @@ INLINE void add_nibbles(vec s[static SUMS], const uint8_t *codes, __m512 shares)
     }
 }
 
+/* In scales: what the codes mean. */
+INLINE __m512 int4_steps(void)
+{
+    return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+}
+
+INLINE __m512 e3m0_steps(void)
+{
+    return _mm512_setr_ps(0, 0x1p-6f, 0x1p-5f, 0x1p-4f, 0x1p-3f, 0x1p-2f, 0x1p-1f, 1, 0, -0x1p-6f, -0x1p-5f,
+                          -0x1p-4f, -0x1p-3f, -0x1p-2f, -0x1p-1f, -1);
+}
+
 INLINE void add_int4(vec s[static SUMS], const uint8_t *codes, float scale, float share)
 {
-    const __m512 steps = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
-    add_nibbles(s, codes, SPREAD(share) * (steps * SPREAD(scale)));
+    add_nibbles(s, codes, SPREAD(share) * (int4_steps() * SPREAD(scale)));
 }
 
 INLINE void add_e3m0(vec s[static SUMS], const uint8_t *codes, float scale, float share)
 {
-    const __m512 steps = _mm512_setr_ps(0, 0x1p-6f, 0x1p-5f, 0x1p-4f, 0x1p-3f, 0x1p-2f, 0x1p-1f, 1, 0,
-                                        -0x1p-6f, -0x1p-5f, -0x1p-4f, -0x1p-3f, -0x1p-2f, -0x1p-1f, -1);
-    add_nibbles(s, codes, SPREAD(share) * (steps * SPREAD(scale)));
+    add_nibbles(s, codes, SPREAD(share) * (e3m0_steps() * SPREAD(scale)));
+}
+
+/* Code j of word l of 64 bytes to lane l of sum j. Codes come down by products: the units that shift have to look up as
+ * well, those that multiply are free. */
+INLINE void add_words(vec s[static 8], const uint8_t *codes, __m512 shares)
+{
+    const __m512i words = _mm512_loadu_si512(codes);
+    for (unsigned i = 0; i < 2; i++) {
+        vec *four = s + 4 * i;
+        __m512i x = _mm512_srli_epi32(words, 16 * i);
+        four[0] += _mm512_permutexvar_ps(x, shares);
+        for (unsigned j = 1; j < 4; j++) {
+            __m512i down = _mm512_set1_epi16((short)(1 << (16 - 4 * j)));
+            four[j] += _mm512_permutexvar_ps(_mm512_mulhi_epu16(x, down), shares);
+        }
+    }
+}
+
+/* From lane l of sum j to value 8 l + j. In each of three steps one bit of j goes into the number of the lane, and one of l
+ * into that of the vector: the second bit of l for the first of j, the third for the third, the fourth for the second. */
+INLINE void store_words(float *to, const vec s[static 8], bool far)
+{
+    const __m512i below = _mm512_setr_epi32(0, 1, 16, 17, 8, 9, 24, 25, 2, 3, 18, 19, 10, 11, 26, 27);
+    const __m512i above = _mm512_add_epi32(below, _mm512_set1_epi32(4));
+    vec a[8], b[8];
+    for (size_t i = 0; i < 8; i += 2) {
+        a[i] = _mm512_unpacklo_ps(s[i], s[i + 1]);
+        a[i + 1] = _mm512_unpackhi_ps(s[i], s[i + 1]);
+    }
+    for (size_t i = 0; i < 4; i++) {
+        b[i] = _mm512_shuffle_f32x4(a[i], a[i + 4], 0x88);
+        b[i + 4] = _mm512_shuffle_f32x4(a[i], a[i + 4], 0xdd);
+    }
+    for (size_t i = 0; i < 4; i++) {
+        const vec *pair = b + 4 * (i / 2) + i % 2;
+        STORE_SUM(to + 16 * i, _mm512_permutex2var_ps(pair[0], below, pair[2]), far);
+        STORE_SUM(to + 16 * (i + 4), _mm512_permutex2var_ps(pair[0], above, pair[2]), far);
+    }
+}
+
+/* A block of one group of int4 and e3m0. */
+INLINE void blend_nibbles(const struct pl_merge_input *in, const double *share, size_t block, float *out,
+                          bool far)
+{
+    vec s[SUMS];
+    uint32_t m = 0;
+    for (size_t i = 0; i < SUMS; i++)
+        s[i] = (vec){0};
+    do {
+        struct pl_merge_view v = pl_merge_view(in, m, block);
+        __m512 steps = v.codec == PL_CODEC_INT4 ? int4_steps() : e3m0_steps();
+        __m512 shares = SPREAD((float)share[m]) * (steps * SPREAD(pl_scale_get(v.bytes)));
+        add_words(s, v.bytes + PL_CODEC_SCALE_BYTES, shares);
+        add_words(s + 8, v.bytes + PL_CODEC_SCALE_BYTES + 64, shares);
+    } while (++m < in->count);
+    store_words(out, s, far);
+    store_words(out + PL_MERGE_BLOCK / 2, s + 8, far);
 }
 
 INLINE void add_int8(vec s[static SUMS], const uint8_t *codes, float scale, float share)
@@ -143,6 +212,7 @@ static double sum_int2(const uint8_t *codes)
 #define ADD_INT2 add_int2
 #define ADD_INT8 add_int8
 #define ADD_E3M0 add_e3m0
+#define BLEND_NIBBLES blend_nibbles
 #define SUM_INT4 sum_int4
 #define SUM_INT2 sum_int2
 #define SUM_INT8 sum_int8

@@ -43,14 +43,15 @@ static float draw(struct pl_prng *r, unsigned kind)
     }
 }
 
-/* Every codec alone, those of blocks mixed, all mixed. */
-enum { MIXES = PL_CODEC_LAST + 2 };
+/* Every codec alone, those of four bits mixed, those of blocks, all. */
+enum { NIBBLES = PL_CODEC_LAST, BLOCKS, ALL, MIXES };
 
 static enum pl_codec draw_codec(struct pl_prng *r, unsigned mix)
 {
-    return mix < PL_CODEC_LAST    ? (enum pl_codec)(PL_CODEC_FP32 + mix)
-           : mix == PL_CODEC_LAST ? (enum pl_codec)pl_prng_range(r, PL_CODEC_FP32, PL_CODEC_E3M0)
-                                  : (enum pl_codec)pl_prng_range(r, PL_CODEC_FP32, PL_CODEC_LAST);
+    return mix < NIBBLES    ? (enum pl_codec)(PL_CODEC_FP32 + mix)
+           : mix == NIBBLES ? (pl_prng_below(r, 2) == 0 ? PL_CODEC_INT4 : PL_CODEC_E3M0)
+           : mix == BLOCKS  ? (enum pl_codec)pl_prng_range(r, PL_CODEC_FP32, PL_CODEC_E3M0)
+                            : (enum pl_codec)pl_prng_range(r, PL_CODEC_FP32, PL_CODEC_LAST);
 }
 
 /* Draws M_MAX contributions of n values, encodes each, and decodes it again into decoded[]. */
@@ -101,7 +102,7 @@ static void test_threads(void **state)
     struct pl_encoded_part p[M_MAX];
     struct pl_prng r;
     pl_prng_seed(&r, test_seed(), 2);
-    draw_parts(&r, MIXES - 1, N_MAX, c, p);
+    draw_parts(&r, ALL, N_MAX, c, p);
     for (uint32_t threads = 1; threads <= THREADS_MAX; threads++) {
         struct pl_pool *pool = pl_pool_new(&alloc, threads);
         assert_non_null(pool);
