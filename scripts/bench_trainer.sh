@@ -2,7 +2,8 @@
 # scripts/bench_trainer.sh [--only ROW,...] - the race: our trainer against PyTorch on this machine, in one run.
 #
 # Rows: 14m 124m 124m-short fp32 threads processes memory. One line of JSON a row on stdout, a table on stderr at the
-# end; leaves with 1 when a bar that was judged is missed. Bars are judged on machines with AMX, memory on all.
+# end; leaves with 1 when a bar that was judged is missed. Bars of bfloat16 are judged on machines with AMX, that of
+# floats on those with AVX-512, the others on all.
 # Ours and theirs take turns on the same two cores and the best of all rounds counts, because machines that are shared
 # change their speed from one minute to the next. PyTorch runs in every variant in the first round and in the three
 # fastest afterwards. On a machine with AMX a bfloat16 variant counts only if oneDNN's own log shows AMX kernels.
@@ -174,7 +175,11 @@ race() {
         variants=$(finalists "$work/theirs" | sort -u)
     done
     if [ -s "$work/theirs" ]; then read -r best_theirs best_variant < <(sort -rn "$work/theirs" | head -1); fi
-    [ "$amx" = true ] || why=${why:-no AMX}
+    if [ "$row" = fp32 ]; then
+        [ "$backend" = avx512 ] || why=${why:-no AVX-512}
+    else
+        [ "$amx" = true ] || why=${why:-no AMX}
+    fi
     [ -n "$python" ] || why=${why:-no PyTorch}
     if [ -n "$python" ] && [ "$amx" = true ] && [[ $row != fp32 && ($best_variant == fp32* || -z $best_variant) ]]; then
         why="opponent did not reach AMX: refused"
@@ -263,7 +268,6 @@ amx=false
 if grep -qw amx_bf16 /proc/cpuinfo 2>/dev/null; then amx=true; fi
 choose_cores
 no_scaling=
-[ "$amx" = true ] || no_scaling="no AMX"
 [ -n "$pair" ] || no_scaling="less than two cores, or no taskset"
 case " $rows " in *" 14m "* | *" 124m"* | *" fp32 "*) find_torch ;; *) python='' torch='' ;; esac
 for row in $rows; do run_row "$row"; done
