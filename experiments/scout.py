@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Many settings at once on one GPU with PyTorch, to know where to look. A scout: its figures are no results.
 
-scout.py --train FILE.tok --valid FILE.tok --rows FILE.json [--tokens-per-param 20] [--out FILE.jsonl] [--cpu]
+scout.py --train FILE.tok --valid FILE.tok --rows FILE.json [--model 1m] [--tokens-per-param 20] [--out FILE.jsonl] [--cpu]
 
 FILE.json is a list of rows, each {"name", "learners", "inner_lr", "outer_lr", "outer_mu", ...} (DEFAULTS below has all keys). The
 rows are trained side by side as 8 replicas each, 8 sequences a replica and step, one stack of tensors: a learner of a row with M
@@ -23,9 +23,9 @@ import torch.nn.functional as F
 DEFAULTS = {"name": "", "learners": 1, "inner_lr": 0.004, "outer_lr": 0.7, "outer_mu": 0.5, "mu_warmup": 0, "decay": 0.0,
             "floor": 0.1, "merge": "rda", "nesterov": True, "topk": 0, "feedback_decay": 0.95, "up": 0, "down": 0}
 CHUNK, BLOCK = 4096, 256
-LAYERS, WIDTH, HEADS, HIDDEN, VOCAB, SEQ = 4, 128, 4, 352, 2048, 256
-REPLICAS, FRAGMENTS, OVERLAP = 8, 24, 2
-HEAD = WIDTH // HEADS
+MODELS = {"1m": (4, 128, 4, 352, 2048), "5m": (5, 256, 4, 704, 4096), "14m": (6, 384, 6, 1024, 8192)}
+LAYERS, WIDTH, HEADS, HIDDEN, VOCAB = MODELS["1m"]  # choose_model() sets these, HEAD, TENSORS and PARAMS
+SEQ, REPLICAS, FRAGMENTS, OVERLAP = 256, 8, 24, 2
 
 
 def read_tokens(path):
@@ -51,10 +51,13 @@ def shapes():
     yield "norm", 1, WIDTH, "norm"
 
 
-TENSORS, PARAMS = [], 0
-for name_, rows_, cols_, group_ in shapes():
-    TENSORS.append((name_, rows_, cols_, group_, PARAMS))
-    PARAMS += rows_ * cols_
+def choose_model(model):
+    global LAYERS, WIDTH, HEADS, HIDDEN, VOCAB, HEAD, TENSORS, PARAMS
+    LAYERS, WIDTH, HEADS, HIDDEN, VOCAB = MODELS[model]
+    HEAD, TENSORS, PARAMS = WIDTH // HEADS, [], 0
+    for name, rows, cols, group in shapes():
+        TENSORS.append((name, rows, cols, group, PARAMS))
+        PARAMS += rows * cols
 
 
 def fragments():
@@ -273,6 +276,7 @@ def main():
     ap = argparse.ArgumentParser()
     for name in ("train", "valid", "rows"):
         ap.add_argument("--" + name, required=True)
+    ap.add_argument("--model", default="1m", choices=MODELS)
     ap.add_argument("--out", default="/dev/stdout")
     ap.add_argument("--tokens-per-param", type=float, default=20)
     ap.add_argument("--batch", type=int, default=8, help="sequences a replica and step")
@@ -284,6 +288,7 @@ def main():
     ap.add_argument("--limit-s", type=float, default=1e9, help="give up a run that would take longer")
     ap.add_argument("--cpu", action="store_true")
     args = ap.parse_args()
+    choose_model(args.model)
     device = "cpu" if args.cpu else "cuda"
     rows = [{**DEFAULTS, **r} for r in json.load(open(args.rows, encoding="utf-8"))]
     train, valid = read_tokens(args.train), read_tokens(args.valid)
@@ -362,7 +367,7 @@ def main():
         means = judge(average / max(1, averaged), valid, device, cos, sin, min(args.judge_tokens, len(valid)))
     with open(args.out, "a", encoding="utf-8") as f:
         for row, end, mean in zip(rows, ends, means):
-            line = {**row, "batch": batch, "period": args.period, "muon": args.muon, "seed": args.seed,
+            line = {**row, "model": args.model, "batch": batch, "period": args.period, "muon": args.muon, "seed": args.seed,
                     "tokens_per_param": args.tokens_per_param,
                     "eval_loss": round(end, 4), "averaged_loss": round(mean, 4)}
             f.write(json.dumps(line) + "\n")
