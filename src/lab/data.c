@@ -80,6 +80,38 @@ static enum pelago_status open_domain(struct pl_lab_text *t, const struct pl_lab
     return PELAGO_OK;
 }
 
+/* Learners of the same domain take turns. */
+static uint32_t peers_of(const struct pl_lab_text *t, uint32_t domain)
+{
+    return (t->learners - domain + t->domain_count - 1) / t->domain_count;
+}
+
+static enum pelago_status read_twice(const struct pl_lab_text *t, uint32_t domain, uint64_t want,
+                                     struct pl_error *err)
+{
+    return pl_fail(
+        err, PELAGO_INVALID,
+        "text %u of the row has %lu tokens, fewer than the %lu that its learners take: a run reads nothing "
+        "twice",
+        domain + 1, pl_batches_epoch_tokens(&t->each[domain]), want);
+}
+
+/* As far into a text as the fastest of its learners comes; a slower one leaves out its turns. */
+static enum pelago_status check_own(const struct pl_lab_text *t, const struct pl_lab_row *row,
+                                    uint32_t domain, struct pl_error *err)
+{
+    double all = 0, fastest = 0;
+    for (uint32_t i = 0; i < t->learners; i++) {
+        double rate = row->speeds[i] * row->batches[i];
+        all += i < row->settings.learners ? rate : 0;
+        fastest = i % t->domain_count == domain && rate > fastest ? rate : fastest;
+    }
+    double want = (double)row->settings.total_tokens * (fastest / all) * peers_of(t, domain);
+    return want <= (double)pl_batches_epoch_tokens(&t->each[domain])
+               ? PELAGO_OK
+               : read_twice(t, domain, (uint64_t)want, err);
+}
+
 static enum pelago_status cut(struct pl_lab_text *t, const struct pl_lab_row *row, uint64_t seed,
                               struct pl_error *err)
 {
@@ -88,8 +120,10 @@ static enum pelago_status cut(struct pl_lab_text *t, const struct pl_lab_row *ro
     uint64_t want = row->settings.total_tokens + (2 + row->domain_count) * (uint64_t)seq;
     PL_TRY(mix(&t->valid, &t->valid_stream, row, row->settings.eval_tokens + 1, err));
     if (t->split) {
-        for (uint32_t i = 0; i < t->domain_count; i++)
+        for (uint32_t i = 0; i < t->domain_count; i++) {
             PL_TRY(pl_batches_init(&t->each[i], &t->alloc, &t->domains[i]->train, seq, seed, err));
+            PL_TRY(check_own(t, row, i, err));
+        }
         return PELAGO_OK;
     }
     PL_TRY(mix(&t->train, &t->train_stream, row, t->domain_count == 1 ? PL_NONE64 : want, err));
@@ -140,10 +174,10 @@ enum pelago_status pl_lab_text_fetch(struct pl_lab_text *t, uint32_t learner, ui
     uint64_t own = number & ~PL_SEQUENCE_OWN;
     struct pl_batches *b = t->split ? &t->each[learner % t->domain_count] : &t->all;
     if (t->split) {
-        /* Learners of the same domain take turns. */
-        uint64_t first = learner % t->domain_count;
-        uint64_t peers = (t->learners - first + t->domain_count - 1) / t->domain_count;
-        number = own * peers + learner / t->domain_count;
+        const uint32_t domain = learner % t->domain_count;
+        number = own * peers_of(t, domain) + learner / t->domain_count;
+        if (number >= b->windows)
+            return read_twice(t, domain, (number + 1) * seq, err);
     } else if ((number & PL_SEQUENCE_OWN) != 0) {
         number = OWN_RANGE * (learner + 1) + own;
     }

@@ -3,6 +3,7 @@
 
 #include "base/fmt.h"
 #include "base/hash.h"
+#include "base/limits.h"
 #include "base/num.h"
 #include "model/model.h"
 #include "train/dataset.h"
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 enum { SEQ = 256, GLOBAL_BATCH = 64, EVAL_TOKENS = 1000000 };
+#define VIRTUAL_S_MAX 1e9
 
 /* ---- values ---- */
 
@@ -150,11 +152,25 @@ static enum pelago_status flag(const struct pl_lab_experiment *e, const char *ro
     return *out || strcmp(entry->value, "false") == 0 ? PELAGO_OK : refuse(e, entry, "true or false", err);
 }
 
+/* A key whose value is a list, and what each number of it may be. */
+struct list_key {
+    const char *name, *expected;
+    double lo, hi;
+    bool whole;
+};
+
+static const struct list_key shares_key = {"shares", "a list of numbers from 0.001 to 1000", 1e-3, 1e3,
+                                           false};
+static const struct list_key speeds_key = {"speeds", "a list of numbers from 0.001 to 1000", 1e-3, 1e3,
+                                           false};
+static const struct list_key batches_key = {"batches", "a list of whole numbers from 1 to 65536", 1,
+                                            PL_BATCH_MAX, true};
+
 /* Numbers with commas between them, repeated until there are `want`; none where the key is not there. */
-static enum pelago_status list(const struct pl_lab_experiment *e, const char *row, const char *key,
+static enum pelago_status list(const struct pl_lab_experiment *e, const char *row, const struct list_key *key,
                                uint32_t want, double *out, bool *given, struct pl_error *err)
 {
-    const struct pl_conf_entry *entry = find(e, row, key);
+    const struct pl_conf_entry *entry = find(e, row, key->name);
     *given = entry != NULL;
     if (entry == NULL)
         return PELAGO_OK;
@@ -162,8 +178,8 @@ static enum pelago_status list(const struct pl_lab_experiment *e, const char *ro
     for (uint32_t i = 0; i < want; i++) {
         size_t len = strcspn(at, ",");
         PL_TRY(number_of(e, entry, at, len, &out[i], err));
-        if (!(out[i] > 0))
-            return refuse(e, entry, "a list of numbers above 0", err);
+        if (!(out[i] >= key->lo && out[i] <= key->hi) || (key->whole && out[i] != floor(out[i])))
+            return refuse(e, entry, key->expected, err);
         at = at[len] == ',' ? at + len + 1 : entry->value;
     }
     return PELAGO_OK;
@@ -398,7 +414,7 @@ static enum pelago_status set_data(const struct pl_lab_experiment *e, struct pl_
     for (uint32_t i = 0; i < PL_LAB_DOMAINS_MAX; i++)
         row->shares[i] = 1;
     (void)pl_fmt(row->settings.data, PL_PATH_MAX, "%s", row->domains[0]);
-    return list(e, row->name, "shares", row->domain_count, row->shares, &given, err);
+    return list(e, row->name, &shares_key, row->domain_count, row->shares, &given, err);
 }
 
 static enum pelago_status set_learners(const struct pl_lab_experiment *e, struct pl_lab_row *row,
@@ -409,8 +425,8 @@ static enum pelago_status set_learners(const struct pl_lab_experiment *e, struct
     bool given;
     for (uint32_t i = 0; i < PL_LAB_LEARNERS_MAX; i++)
         row->speeds[i] = 1;
-    PL_TRY(list(e, row->name, "speeds", all, row->speeds, &given, err));
-    PL_TRY(list(e, row->name, "batches", all, batches, &given, err));
+    PL_TRY(list(e, row->name, &speeds_key, all, row->speeds, &given, err));
+    PL_TRY(list(e, row->name, &batches_key, all, batches, &given, err));
     uint32_t largest = 0;
     for (uint32_t i = 0; i < all; i++) {
         row->batches[i] = given ? (uint32_t)batches[i] : row->settings.trainer.batch;
@@ -423,7 +439,7 @@ static enum pelago_status set_learners(const struct pl_lab_experiment *e, struct
 }
 
 static enum pelago_status read_world(const struct pl_lab_experiment *e, struct pl_lab_row *row,
-                                     double *points, struct pl_error *err)
+                                     uint64_t *points, struct pl_error *err)
 {
     double latency_ms = 20, mbit = 100, checkpoint_s = 0, restart_s = 1, kill_every_s = 0;
     const char *name = row->name;
@@ -442,7 +458,7 @@ static enum pelago_status read_world(const struct pl_lab_experiment *e, struct p
     PL_TRY(real(e, name, "kill_every_s", 0, 1e6, &kill_every_s, err));
     PL_TRY(flag(e, name, "trace_fold", &row->trace_fold, err));
     PL_TRY(count(e, name, "trace_skip_s", 0, 1000000000, &row->trace_skip_s, err));
-    PL_TRY(real(e, name, "points", 0, PL_LAB_POINTS_MAX - 1, points, err));
+    PL_TRY(count(e, name, "points", 0, PL_LAB_POINTS_MAX - 1, points, err));
     if (kill_every_s > 0 && kill_every_s < 0.001)
         return pl_fail(err, PELAGO_INVALID, "row %s: kill_every_s is below 0.001; 0 kills nobody", name);
     if (kill_every_s > 0 && row->trace[0] != '\0')
@@ -486,7 +502,7 @@ enum pelago_status pl_lab_experiment_row(const struct pl_lab_experiment *e, uint
                                          const struct pl_lab *lab, struct pl_lab_row *row,
                                          struct pl_error *err)
 {
-    double points = 0;
+    uint64_t points = 0;
     *row = (struct pl_lab_row){.shorter = shorter};
     (void)pl_fmt(row->name, sizeof row->name, "%s", e->rows[index]);
     PL_TRY(read_head(e, row, err));
@@ -502,6 +518,10 @@ enum pelago_status pl_lab_experiment_row(const struct pl_lab_experiment *e, uint
                        row->name);
     set_tokens(e, row);
     follow_codec(e, row->name, &row->settings);
-    row->eval_every = points > 0 ? (uint64_t)((double)row->settings.total_tokens / points) : 0;
-    return pl_settings_check(&row->settings, err);
+    row->eval_every = points > 0 ? row->settings.total_tokens / points : 0;
+    PL_TRY(pl_settings_check(&row->settings, err));
+    if (!(pl_lab_row_seconds(row) <= VIRTUAL_S_MAX))
+        return pl_fail(err, PELAGO_INVALID,
+                       "row %s: its learners would take more than 31 years of virtual time", row->name);
+    return PELAGO_OK;
 }

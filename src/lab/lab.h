@@ -52,6 +52,9 @@ struct pl_lab_row {
     uint64_t eval_every;    /* merged tokens between two evaluations on the way; 0: at the end alone */
 };
 
+/* How long the row's learners take for all tokens in virtual time when nothing goes wrong, late ones not counted. */
+double pl_lab_row_seconds(const struct pl_lab_row *row);
+
 struct pl_lab_point {
     double virtual_s;
     uint64_t tokens; /* merged */

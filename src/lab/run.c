@@ -14,13 +14,17 @@ enum {
 #define MERGE_NS (5 * PL_MS)
 #define SYNC_NS (2 * PL_MS)
 
-/* How long the row's learners take for all tokens when nothing goes wrong, late ones not counted. */
-static uint64_t nominal_ns(const struct pl_lab_row *row)
+double pl_lab_row_seconds(const struct pl_lab_row *row)
 {
     double rate = 0; /* tokens a second */
     for (uint32_t i = 0; i < row->settings.learners; i++)
         rate += row->speeds[i] * row->batches[i] * row->settings.trainer.seq * 1e9 / (double)row->step_ns;
-    return (uint64_t)((double)row->settings.total_tokens / rate * 1e9);
+    return (double)row->settings.total_tokens / rate;
+}
+
+static uint64_t nominal_ns(const struct pl_lab_row *row)
+{
+    return (uint64_t)(pl_lab_row_seconds(row) * 1e9);
 }
 
 static struct pl_sim_options options_of(const struct pl_lab_world *w, uint64_t seed)

@@ -103,7 +103,16 @@ static void test_what_is_refused(void **state)
         {"rows: [a]\nsplit: yes\n", "true or false"},
         {"rows: [a]\na/sync.period: fast\n", "of the setting's type"},
         {"rows: [a]\nsync.outer_momentum: 2\n", "outer momentum"},
-        {"rows: [a]\nspeeds: [1, 0]\nlearners: 2\n", "above 0"},
+        {"rows: [a]\nspeeds: [1, 0]\nlearners: 2\n", "numbers from 0.001 to 1000"},
+        {"rows: [a]\nspeeds: [1, 1e300]\nlearners: 2\n", "numbers from 0.001 to 1000"},
+        {"rows: [a]\nbatches: [1, 1e300]\nlearners: 2\n", "whole numbers from 1 to 65536"},
+        {"rows: [a]\nbatches: [8.7]\nlearners: 2\n", "whole numbers from 1 to 65536"},
+        {"rows: [a]\nbatches: [8, 0.5]\nlearners: 2\n", "whole numbers from 1 to 65536"},
+        {"rows: [a]\na/data: [builtin:tales, builtin:tales]\nshares: [1, 1e-300]\n",
+         "numbers from 0.001 to 1000"},
+        {"rows: [a]\npoints: 2.5\n", "not a whole number"},
+        {"rows: [a]\npoints: 1e300\n", "in its range"},
+        {"rows: [a]\ntrain.tokens: 4000000000000000000\n", "31 years of virtual time"},
         {"rows: [a]\na/data: [one, three]\n", "needs texts"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -130,6 +139,24 @@ static void test_a_text_is_not_read_twice(void **state)
     struct pl_lab_row row = row_of(r, "rows: [a]\ntrain.tokens: 100000\n", "a");
     assert_int_equal(pl_lab_run(&r->lab, &row, 1, &result, &err), PELAGO_INVALID);
     assert_non_null(strstr(err.text, "nothing twice"));
+}
+
+/* Also where each learner has a text of its own, as far as the fastest of those that share one comes. */
+static void test_an_own_text_is_not_read_twice(void **state)
+{
+    struct lab_rig *r = *state;
+    static struct pl_lab_result result;
+    struct pl_error err;
+    static const char lines[] = "rows: [fits, long, uneven]\nlearners: 2\nsplit: true\ntrain.tokens: 1000\n"
+                                "fits/data: [one, two]\nlong/data: [one, two]\nuneven/data: [one, two]\n"
+                                "long/train.tokens: 130000\nuneven/train.tokens: 90000\n"
+                                "uneven/speeds: [1, 0.4]\n";
+    const char *const names[] = {"fits", "long", "uneven"};
+    for (size_t i = 0; i < 3; i++) {
+        struct pl_lab_row row = row_of(r, lines, names[i]);
+        assert_int_equal(pl_lab_run(&r->lab, &row, 1, &result, &err), i == 0 ? PELAGO_OK : PELAGO_INVALID);
+        assert_true(i == 0 || strstr(err.text, "nothing twice") != NULL);
+    }
 }
 
 static uint64_t key_of(struct lab_rig *r, const char *lines, const char *name)
@@ -188,6 +215,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_missing_text_becomes_tales, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_text_is_not_read_twice, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_an_own_text_is_not_read_twice, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_key_is_all_that_makes_the_result, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_finished_run_is_known, setup, teardown),
     };
