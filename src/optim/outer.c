@@ -108,10 +108,13 @@ struct pl_outer_move pl_outer_at(const struct pl_outer_rule *r, uint64_t number,
     if (r->kind == PL_OUTER_PLAIN)
         m.ahead = 0;
     if (r->kind == PL_OUTER_DELAYED) {
+        /* lr g / N and, at the last, lr mu m: the factor of m is that of g, and so it is N times mu. */
         const uint64_t place = (number - 1) % r->delay;
-        m.gain = 1 / (float)r->delay;
+        const float delay = (float)r->delay;
+        m.lr /= delay;
+        m.gain = 1 / delay;
         m.keep = place == 0 ? mu : 1;
-        m.ahead = place == r->delay - 1 ? mu : 0;
+        m.ahead = place == r->delay - 1 ? mu * delay : 0;
     }
     m.ahead = (float)((double)m.ahead * share);
     return m;

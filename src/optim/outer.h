@@ -8,9 +8,10 @@
  *
  *   nesterov   keep = ahead = mu, gain = 1 (arXiv 2604.21428, algorithm 2)
  *   plain      ahead = 0: the momentum is kept up and not used
- *   delayed    Delayed Nesterov (arXiv 2401.09135): delta at once, momentum at every N-th step from the mean of the N
- *              deltas since. The sum that becomes the mean grows inside the momentum: gain = 1 / N, keep = mu at the
- *              first of N steps and 1 at the others, ahead = mu at the last and 0 at the others. N = 1 is nesterov.
+ *   delayed    Delayed Nesterov (arXiv 2401.09135): lr delta / N at every step; at every N-th also the momentum, from the
+ *              mean of the N deltas since: theta -= lr mu momentum. N steps go as far as one of nesterov with their mean. The
+ *              sum that becomes the mean grows inside the momentum: lr is divided by N, gain = 1 / N, keep = mu at the first
+ *              of N steps and 1 at the others, ahead = N mu at the last and 0 at the others. N = 1 is nesterov.
  *
  * mu rises in a straight line over the first `warmup` steps of a fragment, and lr goes from `first` to what it is: a step
  * goes as far as its contributions where there is no momentum yet to make up for less. lr falls over the last `decay` of the
