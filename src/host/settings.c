@@ -437,12 +437,20 @@ enum pelago_status pl_settings_check(const struct pl_settings *s, struct pl_erro
     return pl_outer_check(&s->outer, err);
 }
 
+/* What an encoding takes from the length of contributions is given back in every step, the first ones included. */
+struct pl_outer_rule pl_settings_outer_rule(const struct pl_settings *s)
+{
+    struct pl_outer_rule rule = s->outer;
+    const float gain = s->codec_lr && s->feedback_decay < 1 ? pl_outer_codec_gain(s->up) : 1;
+    rule.lr *= gain;
+    rule.first *= gain;
+    rule.planned = (uint32_t)pl_min64(pl_settings_merges(s), UINT32_MAX);
+    return rule;
+}
+
 struct pl_outer_move pl_settings_outer(const struct pl_settings *s, uint64_t version, uint64_t clock_tokens,
                                        double share)
 {
-    struct pl_outer_move move =
-        pl_outer_at(&s->outer, version, (double)clock_tokens / (double)s->total_tokens, share);
-    if (s->codec_lr && s->feedback_decay < 1)
-        move.lr *= pl_outer_codec_gain(s->up);
-    return move;
+    const struct pl_outer_rule rule = pl_settings_outer_rule(s);
+    return pl_outer_at(&rule, version, (double)clock_tokens / (double)s->total_tokens, share);
 }

@@ -76,6 +76,8 @@ enum pelago_status pl_settings_print(const struct pl_settings *s, struct pl_buf 
 enum pelago_status pl_settings_parse(const char *text, size_t len, struct pl_settings *s,
                                      struct pl_error *err);
 
+/* The outer rule as it is applied: with what `codec_lr` gives back, and the merges that are planned. */
+struct pl_outer_rule pl_settings_outer_rule(const struct pl_settings *s);
 /* The outer step that makes this version of a fragment, when the run's clock stands at so many tokens. */
 struct pl_outer_move pl_settings_outer(const struct pl_settings *s, uint64_t version, uint64_t clock_tokens,
                                        double share);

@@ -346,9 +346,7 @@ static void fill_objective(struct pl_lab_world *w, float *values)
     w->objective.feedback_decay = w->settings.feedback_decay;
     w->objective.feedback_local = w->settings.feedback_local;
     w->objective.merge = w->settings.merge;
-    w->objective.outer = w->settings.outer;
-    if (w->settings.codec_lr && w->settings.feedback_decay < 1)
-        w->objective.outer.lr *= pl_outer_codec_gain(w->settings.up);
+    w->objective.outer = pl_settings_outer_rule(&w->settings);
     w->objective.pool = w->judge->engine.pool;
     w->objective.seq = w->settings.trainer.seq;
     w->objective.step_sequences = w->row->batches;

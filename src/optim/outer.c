@@ -68,16 +68,26 @@ static double floor_at(const struct pl_outer_rule *r, uint64_t number, double pr
     return (double)r->floor + (1 - (double)r->floor) * few;
 }
 
+/* Merges of a fragment in the whole run. Its first one comes some time in its first period, early for one fragment and late
+ * for another, so that what was seen says only that they will be between these two, which are far apart in the first
+ * ones. What was planned is right between them; slow lines stretch periods, and learners that are away make more of them. */
+static double merges_at(const struct pl_outer_rule *r, uint64_t number, double progress)
+{
+    const double least = ((double)number - 1) / progress, most = (double)number / progress;
+    const double planned = r->planned > 0 ? (double)r->planned : most;
+    return planned < least ? least : planned > most ? most : planned;
+}
+
 /* The rate of a fragment's first steps. Beside a large momentum lr is right; before there is one it throws away a part of
  * what the learners did, which a run of many merges makes up for and one of few does not. So the first steps go further where
  * the run will have less than twice as many merges as the momentum needs to grow, and all the way where it will not
- * have as many. The first one comes half a period after the beginning, on average. */
+ * have as many. */
 static double lr_at(const struct pl_outer_rule *r, uint64_t number, double progress)
 {
     const double lr = (double)r->lr, warmup = (double)r->warmup;
     if (r->first <= r->lr || number > r->warmup || !(progress > 0))
         return lr;
-    double merges = ((double)number - 0.5) / progress, few = 2 - merges / warmup;
+    double few = 2 - merges_at(r, number, progress) / warmup;
     few = few < 0 ? 0 : few > 1 ? 1 : few;
     return lr + ((double)r->first - lr) * few * (1 - (double)number / (warmup + 1));
 }

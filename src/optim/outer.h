@@ -36,11 +36,12 @@ struct pl_outer_rule {
     float lr;
     float mu;
     enum pl_outer_kind kind;
-    uint32_t delay;  /* N of DELAYED; at least 1 there */
-    uint32_t warmup; /* outer steps until mu is reached; 0: at once */
-    float decay;     /* the share of the run, at its end, in which lr falls; 0: it does not */
-    float floor;     /* lr at the very end, as a share of lr; 0 to 1 */
-    float first;     /* lr of a fragment's first steps, in runs of few merges; up to lr: as ever */
+    uint32_t delay;   /* N of DELAYED; at least 1 there */
+    uint32_t warmup;  /* outer steps until mu is reached; 0: at once */
+    float decay;      /* the share of the run, at its end, in which lr falls; 0: it does not */
+    float floor;      /* lr at the very end, as a share of lr; 0 to 1 */
+    float first;      /* lr of a fragment's first steps, in runs of few merges; up to lr: as ever */
+    uint32_t planned; /* merges of a fragment in the whole run, where no period is stretched; 0: not known */
 };
 
 /* One outer step. */

@@ -13,6 +13,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <math.h>
 #include <string.h>
 
 static struct pl_settings example(void)
@@ -104,6 +105,30 @@ static void settings_follow_the_codec(void **state)
     s.algorithm = PL_ALGORITHM_DILOCO;
     pl_settings_follow_codec(&s);
     assert_true(s.feedback_local == 0 && s.outer.lr < 1 && s.merge.kind == PL_RULE_RDA);
+}
+
+/* What codec_lr gives back is given back in the first steps, too; every host takes the rule from here. */
+static void the_outer_rule_is_one_for_all(void **state)
+{
+    (void)state;
+    struct pl_settings s = example();
+    s.up = PL_CODEC_TOPK64;
+    s.feedback_decay = 0.95f;
+    s.outer = (struct pl_outer_rule){.lr = 0.5f, .first = 1, .warmup = 20};
+    s.total_tokens =
+        10 * (uint64_t)s.trainer.batch * s.trainer.accumulate * s.trainer.seq * s.learners * s.period;
+    s.codec_lr = false;
+    struct pl_outer_rule rule = pl_settings_outer_rule(&s);
+    assert_true(rule.lr == 0.5f && rule.first == 1 && rule.planned == 10);
+    float plain = pl_settings_outer(&s, 1, s.total_tokens / 10, 1).lr;
+    assert_true(plain > 0.9f);
+    s.codec_lr = true;
+    const float gain = pl_outer_codec_gain(s.up);
+    rule = pl_settings_outer_rule(&s);
+    assert_true(gain > 1 && rule.lr == 0.5f * gain && rule.first == gain);
+    assert_true(fabsf(pl_settings_outer(&s, 1, s.total_tokens / 10, 1).lr - gain * plain) < 1e-6f);
+    s.feedback_decay = 1; /* nothing is lost for good */
+    assert_true(pl_settings_outer_rule(&s).lr == 0.5f);
 }
 
 /* Replaces the first `from` of the text and expects a refusal that has `said` in it. */
@@ -244,6 +269,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(settings_come_back_from_their_text),
         cmocka_unit_test(settings_follow_the_codec),
+        cmocka_unit_test(the_outer_rule_is_one_for_all),
         cmocka_unit_test(settings_that_cannot_be_are_refused_by_name),
         cmocka_unit_test(fragments_hold_every_value_once),
         cmocka_unit_test(the_manifest_follows_from_the_settings),

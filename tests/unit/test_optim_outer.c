@@ -137,16 +137,38 @@ static void test_first_rate(void **state)
     struct pl_outer_rule rule = {.lr = 0.5f, .mu = 0.5f, .warmup = 3, .first = 1};
     const float lr[] = {0.875f, 0.75f, 0.625f, 0.5f, 0.5f};
     for (uint64_t v = 1; v <= 5; v++) { /* of three in all, of four and a half, of six */
-        double v_half = (double)v - 0.5;
-        assert_true(pl_outer_at(&rule, v, v_half / 3, 1).lr == lr[v - 1]);
-        assert_true(pl_outer_at(&rule, v, v_half / 4.5, 1).lr == (lr[v - 1] + 0.5f) / 2);
-        assert_true(pl_outer_at(&rule, v, v_half / 6, 1).lr == 0.5f);
+        assert_true(pl_outer_at(&rule, v, (double)v / 3, 1).lr == lr[v - 1]);
+        assert_true(pl_outer_at(&rule, v, (double)v / 4.5, 1).lr == (lr[v - 1] + 0.5f) / 2);
+        assert_true(pl_outer_at(&rule, v, (double)v / 6, 1).lr == 0.5f);
     }
     assert_true(pl_outer_at(&rule, 1, 0, 1).lr == 0.5f);
     rule.first = 0.25f;
     assert_true(pl_outer_at(&rule, 1, 0.5, 1).lr == 0.5f);
     rule.first = -1;
     assert_int_equal(pl_outer_check(&rule, NULL), PELAGO_INVALID);
+}
+
+/* A fragment's first merge comes any time in its first period. With the number that is planned every fragment's rate is the same; what
+ * was seen counts where periods are stretched, or are more. */
+static void test_first_rate_of_early_and_late_fragments(void **state)
+{
+    (void)state;
+    struct pl_outer_rule rule = {.lr = 0.5f, .mu = 0.5f, .warmup = 20, .first = 1, .planned = 54};
+    for (uint64_t v = 1; v <= 54; v++) /* the last fragment of a period, and the first of 24 */
+        for (int late = 0; late < 2; late++) {
+            double periods = (double)(v - 1) + (late ? 1 : 1.0 / 24);
+            assert_true(pl_outer_at(&rule, v, periods / 54, 1).lr == 0.5f);
+            rule.planned = 20;
+            float want = v <= 20 ? (float)(1 - 0.5 * (double)v / 21) : 0.5f;
+            assert_true(v > 20 || fabsf(pl_outer_at(&rule, v, periods / 20, 1).lr - want) < 1e-6f);
+            rule.planned = 54;
+        }
+    /* Periods stretched by five: known from the second merge on, wherever the first came. */
+    assert_true(pl_outer_at(&rule, 2, 1.05 / 10, 1).lr > 0.9f &&
+                pl_outer_at(&rule, 1, 1.0 / 10, 1).lr > 0.9f);
+    /* Five times the merges that were planned, since most learners are away. */
+    rule.planned = 10;
+    assert_true(pl_outer_at(&rule, 2, 1.05 / 50, 1).lr == 0.5f);
 }
 
 /* In the last quarter of the run come number / 4 merges: of five on the rate falls to its floor, of one not at all. */
@@ -274,6 +296,7 @@ int main(void)
         cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_warmup_and_decay),
         cmocka_unit_test(test_first_rate),
+        cmocka_unit_test(test_first_rate_of_early_and_late_fragments),
         cmocka_unit_test(test_few_merges_keep_their_rate),
         cmocka_unit_test(test_delayed_is_what_it_says),
         cmocka_unit_test(test_what_arrives_through_a_codec),
