@@ -17,6 +17,7 @@ enum {
     PERIOD_TOPK = 6,
     OVERLAP = 2,
     MERGES_MANY = 400, /* of a fragment: decision 9 */
+    WARMUP = 20,       /* outer steps of a fragment, one a PERIOD */
 };
 static const char file[] = "settings.json";
 
@@ -71,7 +72,7 @@ uint64_t pl_settings_merges(const struct pl_settings *s)
  * steps, in which the rate makes up for it; a rate that falls at the end takes the noise of the last ones away. Muon wants
  * less momentum, and a higher first rate has not been tried with it. Of top-k a value comes from few of the learners at a
  * time, so that their mean is short; what they hold back is better off in their own values where merges are few, and
- * beside them where there are many (decision 9). */
+ * beside them where there are many; where they speak more often the momentum grows over as many tokens (decision 9). */
 void pl_settings_follow_codec(struct pl_settings *s)
 {
     /* The synchronous ones send bf16 in its place. */
@@ -79,14 +80,15 @@ void pl_settings_follow_codec(struct pl_settings *s)
     const bool muon = s->trainer.matrices == PL_INNER_MUON;
     s->feedback_decay = 1;
     s->feedback_local = sparse && s->apply == 0 && pl_settings_merges(s) < MERGES_MANY ? 1 : 0;
-    s->outer = (struct pl_outer_rule){.lr = sparse ? 2 : 0.7f,
-                                      .mu = sparse ? 0.5f : pl_outer_momentum(s->trainer.matrices),
-                                      .kind = PL_OUTER_NESTEROV,
-                                      .delay = 1,
-                                      .warmup = 20,
-                                      .decay = 0.1f,
-                                      .floor = 0.1f,
-                                      .first = sparse || muon ? 0 : 1};
+    s->outer = (struct pl_outer_rule){
+        .lr = sparse ? 2 : 0.7f,
+        .mu = sparse ? 0.5f : pl_outer_momentum(s->trainer.matrices),
+        .kind = PL_OUTER_NESTEROV,
+        .delay = 1,
+        .warmup = sparse && s->period < PERIOD ? WARMUP * PERIOD / pl_max32(1, s->period) : WARMUP,
+        .decay = 0.1f,
+        .floor = 0.1f,
+        .first = sparse || muon ? 0 : 1};
     s->merge =
         (struct pl_merge_rule){.kind = sparse ? PL_RULE_MEAN : PL_RULE_RDA, .trim = 0.25f, .guard = true};
 }

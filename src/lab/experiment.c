@@ -342,6 +342,8 @@ static void follow_codec(const struct pl_lab_experiment *e, const char *row, str
         s->outer.lr = usual.outer.lr;
     if (find(e, row, "sync.outer_momentum") == NULL)
         s->outer.mu = usual.outer.mu;
+    if (find(e, row, "sync.outer_warmup") == NULL)
+        s->outer.warmup = usual.outer.warmup;
     if (find(e, row, "sync.outer_first") == NULL)
         s->outer.first = usual.outer.first;
 }

@@ -97,6 +97,14 @@ static void settings_follow_the_codec(void **state)
     s.total_tokens = s.total_tokens / 399 * 400;
     pl_settings_follow_codec(&s);
     assert_true(s.feedback_local == 0 && s.feedback_decay == 1 && s.outer.lr == 2);
+    const uint32_t chosen = s.period;
+    s.period = 6; /* the momentum grows over as many tokens as with 24 */
+    pl_settings_follow_codec(&s);
+    assert_int_equal(s.outer.warmup, 80);
+    s.period = 24;
+    pl_settings_follow_codec(&s);
+    assert_int_equal(s.outer.warmup, 20);
+    s.period = chosen;
     s.total_tokens = 1;
     s.apply = 1;
     pl_settings_follow_codec(&s);
