@@ -69,8 +69,8 @@ double pl_merge_weight(uint64_t tokens, uint64_t steps);
  * one. The length of u is that of its floats; the last product is formed in double. Directions cancel where |u| is below
  * PL_MERGE_DIRECTION_MIN: what is left is rounding noise, and the result is zero.
  * With `reach`, |v| is min(|v|, reach * median); MEAN takes v shortened to that.
- * PL_MERGE_TRIMMED: for every value, floor(trim * count) contributions at either end are left out, then the weighted
- * mean of the rest. Few contributions (floor = 0) give the bits of sums in double, not of MEAN's groups.
+ * PL_MERGE_TRIMMED: for every value, floor(trim * n) of the n contributions that weigh something are left out at either
+ * end, then the weighted mean of the rest. A trim that is a float's rounding below a whole number over n counts as that. Few contributions (floor = 0) give the bits of sums in double, not of MEAN's groups.
  * PL_MERGE_CLIPPED: from c = 0, three times: r = the median of |v - c|; c += sum w (v - c) min(1, r / |v - c|) / sum w.
  * PL_MERGE_MEDIAN: the sum of w phi(v) / sum w, times the median norm. A vector shorter than PL_MERGE_LENGTH_MIN, or than
  * PL_MERGE_DIRECTION_MIN of the median, stays as it is: made so much longer, its share would be no float.

@@ -27,7 +27,7 @@ struct job {
     double *far;    /* [count] squared distances at first */
     double *sums;   /* [WAVE * count] */
     double *rooms;  /* TRIMMED: [threads][count * TRIM_DOUBLES] */
-    uint32_t drop;  /* TRIMMED: at either end */
+    uint32_t drop;  /* TRIMMED: at either end, of those that weigh something */
     size_t wave;
     uint32_t tasks;
 };
@@ -102,13 +102,25 @@ struct trimming {
     float *room;     /* [count][PL_MERGE_BLOCK] */
 };
 
-/* Of value i of every contribution: sorted, and the ends dropped. */
+/* How many are left out at either end. A share such as 0.35 is a little less as a float, and 0.35 of 20 would be 6: what is missing
+ * from a whole number by no more than a float's rounding is that number. Somebody stays. */
+static uint32_t dropped(double trim, uint32_t count)
+{
+    const double rounding = 1.0 / (1 << 22);
+    uint32_t drop = (uint32_t)(trim * count * (1 + rounding));
+    return 2 * drop < count ? drop : (count - 1) / 2;
+}
+
+/* Of value i of every contribution that weighs something: sorted, and the ends dropped. */
 static float trim_value(const struct job *j, const struct trimming *t, size_t i)
 {
     double sum = 0, weight = 0;
+    uint32_t n = 0;
     for (uint32_t m = 0; m < j->count; m++) {
+        if (!(j->how->share[m] > 0))
+            continue;
         double v = (double)t->room[(size_t)m * PL_MERGE_BLOCK + i];
-        uint32_t at = m;
+        uint32_t at = n++;
         for (; at > 0 && t->values[at - 1] > v; at--) {
             t->values[at] = t->values[at - 1];
             t->order[at] = t->order[at - 1];
@@ -116,7 +128,7 @@ static float trim_value(const struct job *j, const struct trimming *t, size_t i)
         t->values[at] = v;
         t->order[at] = m;
     }
-    for (uint32_t k = j->drop; k < j->count - j->drop; k++) {
+    for (uint32_t k = j->drop; k < n - j->drop; k++) {
         sum += j->how->share[t->order[k]] * t->values[k];
         weight += j->how->share[t->order[k]];
     }
@@ -220,8 +232,12 @@ void pl_merge_robust(enum pl_merge_mode mode, const struct pl_merge_robust *how)
     pl_assert(j.count > 0 && (mode == PL_MERGE_TRIMMED || mode == PL_MERGE_CLIPPED));
     if (mode == PL_MERGE_TRIMMED) {
         pl_assert(how->trim >= 0 && how->trim < 0.5);
+        uint32_t weighty = 0;
+        for (uint32_t m = 0; m < j.count; m++)
+            weighty += how->share[m] > 0 ? 1 : 0;
+        pl_assert(weighty > 0);
         j.rooms = how->scratch;
-        j.drop = (uint32_t)(how->trim * j.count);
+        j.drop = dropped(how->trim, weighty);
         for_chunks(&j, trim_task, NULL);
         return;
     }

@@ -256,6 +256,33 @@ static void test_trimmed_by_hand(void **state)
     assert_true(got[0] == 1.5f);
 }
 
+/* Seven of twenty are 0.35 of them, also as a float; who weighs nothing is not among those that are counted. */
+static void test_trimmed_counts(void **state)
+{
+    (void)state;
+    enum { MANY = 20 };
+    static float one[MANY];
+    static double room[131 * MANY], weights[MANY];
+    struct pl_contribution all[MANY];
+    float got;
+    for (uint32_t m = 0; m < MANY; m++) { /* 0, 0 ... 0, 100, 200 ... 700, 100000, 900 ... 1400 */
+        one[m] = m < 6 ? 0 : m == 13 ? 100000 : 100.0f * (float)(m - 5);
+        weights[m] = 1;
+        all[m] = (struct pl_contribution){&one[m], 1, 1};
+    }
+    struct pl_merge_work work = {.scratch = room, .weights = weights, .trim = (double)0.35f};
+    pl_merge(PL_MERGE_TRIMMED, all, MANY, 1, &work, &got);
+    assert_true(got == 450); /* of 200 to 700 */
+    for (uint32_t m = 0; m < 16; m++)
+        weights[m] = 0;
+    work.trim = 0.25; /* of four, one at either end */
+    pl_merge(PL_MERGE_TRIMMED, all, MANY, 1, &work, &got);
+    assert_true(got == 1250);
+    work.trim = (double)nextafterf(0.5f, 0); /* somebody stays */
+    pl_merge(PL_MERGE_TRIMMED, all, MANY, 1, &work, &got);
+    assert_true(got == 1250);
+}
+
 static void test_weights_given(void **state)
 {
     (void)state;
@@ -288,6 +315,7 @@ int main(void)
         cmocka_unit_test(test_two_of_eight_too_long),
         cmocka_unit_test(test_median_of_very_unequal),
         cmocka_unit_test(test_trimmed_by_hand),
+        cmocka_unit_test(test_trimmed_counts),
         cmocka_unit_test(test_weights_given),
     };
     return cmocka_run_group_tests_name("optim_rule", tests, NULL, NULL);
