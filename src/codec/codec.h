@@ -46,12 +46,12 @@ enum {
 /* "fp32" ...; NULL for a number that is none. */
 const char *pl_codec_name(uint32_t codec);
 bool pl_codec_of_name(const char *name, enum pl_codec *codec);
-/* All of them, for a sentence. */
 static inline bool pl_codec_is_topk(uint32_t codec)
 {
     return codec >= PL_CODEC_TOPK32 && codec <= PL_CODEC_TOPK128;
 }
 
+/* All of them, for a sentence. */
 #define PL_CODEC_NAMES "fp32, bf16, int8, int4, e3m0, int2, topk128, topk64 or topk32"
 
 /* Bytes of n values; n is at most PL_PARAMS_MAX. */

@@ -1,11 +1,13 @@
 /* Fuzz target: encodings and envelopes of arbitrary bytes, and arbitrary floats to encode.
  *
  * The first byte says what the rest is: an envelope to open, an encoding to check, or floats. What passes a check must
- * keep its promises: finite values, the same by every instruction set, a merge that equals the one of decoded values.
+ * keep its promises: finite values, the same by every instruction set, merges by every rule that equal those of decoded
+ * values. Floats are encoded whole and selectively: each block is then as in the whole, or held back.
  */
 #include "base/alloc.h"
 #include "base/bytes.h"
 #include "base/check.h"
+#include "codec/feedback.h"
 #include "codec/kernels.h"
 #include "codec/pack.h"
 #include "optim/merge.h"
@@ -16,7 +18,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { N_MAX = 4500, RAW_MAX = 4 * N_MAX, M = 2 };
+enum { N_MAX = 4500, RAW_MAX = 4 * N_MAX, M = 5 };
 
 static struct pl_packer *packer;
 
@@ -50,12 +52,19 @@ static size_t values_in(enum pl_codec codec, size_t bytes)
 static void merge_it(enum pl_codec codec, const uint8_t *bytes, const float *decoded, size_t n)
 {
     static float want[N_MAX], got[N_MAX];
-    static double scratch[66 * M];
-    const struct pl_merge_work work = {.scratch = scratch};
-    const struct pl_contribution c[M] = {{decoded, 5, 2}, {decoded, 3, 1}};
-    const struct pl_encoded_part p[M] = {{codec, bytes, 5, 2}, {codec, bytes, 3, 1}};
-    pl_assert(pl_merge_scratch(M) <= sizeof scratch / sizeof scratch[0]);
-    for (enum pl_merge_mode mode = PL_MERGE_RDA; mode <= PL_MERGE_MEAN; mode++) {
+    static double scratch[131 * M];
+    static const float zeros[N_MAX];
+    static const uint8_t held_back[RAW_MAX]; /* zeros in every codec */
+    const struct pl_merge_work work = {.scratch = scratch, .trim = 0.25};
+    const struct pl_contribution c[M] = {
+        {decoded, 5, 2}, {zeros, 7, 1}, {decoded, 3, 1}, {decoded, 0, 1}, {zeros, 1, 9}};
+    const struct pl_encoded_part p[M] = {{codec, bytes, 5, 2},
+                                         {codec, held_back, 7, 1},
+                                         {codec, bytes, 3, 1},
+                                         {codec, bytes, 0, 1},
+                                         {codec, held_back, 1, 9}};
+    for (enum pl_merge_mode mode = PL_MERGE_RDA; mode <= PL_MERGE_MEDIAN; mode++) {
+        pl_assert(pl_merge_scratch_of(mode, M, NULL) <= sizeof scratch / sizeof scratch[0]);
         pl_merge(mode, c, M, n, &work, want);
         pl_merge_encoded(mode, p, M, n, &work, got);
         pl_assert(memcmp(got, want, n * sizeof(float)) == 0);
@@ -85,11 +94,39 @@ static void check_encoding(struct pl_reader *in)
     pl_alloc_free(&alloc, bytes, len);
 }
 
+static bool is_held_back(const uint8_t *bytes, size_t len, const float *rest, const float *values, size_t n)
+{
+    bool zero = true;
+    for (size_t i = 0; i < len; i++)
+        zero = zero && bytes[i] == 0;
+    return zero && memcmp(rest, values, n * sizeof(float)) == 0;
+}
+
+/* whole, whole_rest: encoded with nothing held back. */
+static void encode_selectively(enum pl_codec codec, const float *values, size_t n, float selective,
+                               const uint8_t *whole, const float *whole_rest)
+{
+    static float rest[N_MAX];
+    static uint8_t bytes[RAW_MAX];
+    const size_t unit = pl_codec_is_topk((uint32_t)codec) ? PL_CODEC_CHUNK : PL_CODEC_BLOCK;
+    memcpy(rest, values, n * sizeof(float));
+    pl_assert(pl_feedback_encode(codec, rest, n, selective, bytes) && pl_codec_check(codec, bytes, n));
+    for (size_t at = 0; at < n; at += unit) {
+        const size_t left = n - at < unit ? n - at : unit, from = pl_codec_bytes(codec, at);
+        const size_t len = pl_codec_bytes(codec, left);
+        pl_assert((memcmp(bytes + from, whole + from, len) == 0 &&
+                   memcmp(rest + at, whole_rest + at, left * sizeof(float)) == 0) ||
+                  is_held_back(bytes + from, len, rest + at, values + at, left));
+    }
+}
+
 static void encode_floats(struct pl_reader *in)
 {
     static float values[N_MAX], rest[N_MAX], slow_rest[N_MAX];
     static uint8_t bytes[RAW_MAX], slow[RAW_MAX];
-    enum pl_codec codec = (enum pl_codec)(PL_CODEC_FP32 + pl_read_u8(in) % PL_CODEC_LAST);
+    const uint8_t choice = pl_read_u8(in);
+    enum pl_codec codec = (enum pl_codec)(PL_CODEC_FP32 + choice % PL_CODEC_LAST);
+    const float selective = (float)(choice / PL_CODEC_LAST) / 32;
     size_t n = values_in(PL_CODEC_FP32, pl_reader_left(in)), len = pl_codec_bytes(codec, n);
     if (n > 0)
         memcpy(values, in->at, n * sizeof(float));
@@ -101,6 +138,7 @@ static void encode_floats(struct pl_reader *in)
     pl_assert(pl_codec_check(codec, bytes, n));
     pl_codec_encode_by(&pl_codec_portable, codec, values, n, slow, slow_rest);
     pl_assert(memcmp(bytes, slow, len) == 0 && memcmp(rest, slow_rest, n * sizeof(float)) == 0);
+    encode_selectively(codec, values, n, selective, bytes, rest);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
