@@ -41,6 +41,7 @@ static void print_help(void)
         "  --experiment FILE  train for real in virtual time: every row and seed of a file of experiments/\n"
         "  --row NAME         ... this row alone\n"
         "  --short            ... with few tokens: minutes instead of hours\n"
+        "  --list             ... train nothing: say of each row and seed whether the results have it\n"
         "  --results FILE     ... a line of JSON for each run; those that are there are not run again\n"
         "                     (default experiments/results.jsonl)\n"
         "  --folder DIR       ... where the token files are (default build/experiments)\n"
@@ -66,9 +67,9 @@ static bool *find_switch(struct pl_sim_call *call, const char *flag)
     const struct {
         const char *name;
         bool *at;
-    } switches[] = {{"trace", &call->trace},  {"shrink", &call->shrink}, {"bench", &call->bench},
-                    {"scale", &call->scale},  {"marks", &call->marks},   {"help", &call->help},
-                    {"short", &call->shorter}};
+    } switches[] = {{"trace", &call->trace},   {"shrink", &call->shrink}, {"bench", &call->bench},
+                    {"scale", &call->scale},   {"marks", &call->marks},   {"help", &call->help},
+                    {"short", &call->shorter}, {"list", &call->list}};
     for (size_t i = 0; i < sizeof switches / sizeof switches[0]; i++)
         if (strcmp(switches[i].name, flag) == 0)
             return switches[i].at;
@@ -269,10 +270,11 @@ static int check_together(const struct pl_sim_call *call)
             return pl_sim_usage_error("--%s and --%s do not go together", name_of(call, excluded[i].one),
                                       name_of(call, clash & (~clash + 1)));
     }
-    if (call->experiment == NULL && (call->row != NULL || call->results != NULL || call->folder != NULL ||
-                                     call->shorter || call->threads > 0 || call->backend != NULL))
+    if (call->experiment == NULL &&
+        (call->row != NULL || call->results != NULL || call->folder != NULL || call->shorter || call->list ||
+         call->threads > 0 || call->backend != NULL))
         return pl_sim_usage_error(
-            "--row, --short, --results, --folder, --threads and --backend go with --experiment");
+            "--row, --short, --list, --results, --folder, --threads and --backend go with --experiment");
 #ifndef PL_TEST_HOOKS
     if (call->marks)
         return pl_sim_usage_error(

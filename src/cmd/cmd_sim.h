@@ -13,7 +13,7 @@ enum { PL_SIM_OVERRIDES_MAX = 32, PL_SIM_JOBS_MAX = 256, PL_SIM_TWICE_PERCENT = 
 struct pl_sim_call {
     uint64_t first, last; /* seeds */
     bool seed, seeds;     /* which of the two was given */
-    bool trace, shrink, bench, scale, marks, help, shorter;
+    bool trace, shrink, bench, scale, marks, help, shorter, list;
     const char *script, *plan, *experiment, *row, *results, *folder, *backend;
     uint32_t mutant, twice_percent, jobs, threads;
     struct {

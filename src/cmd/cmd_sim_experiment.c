@@ -1,7 +1,7 @@
 /* cmd/cmd_sim_experiment.c - `pelago sim --experiment FILE`: every row of the file with every seed, a line of results each.
  *
  * A run is known by the digest of its row and its seed; what the results already have is not run again, so that a table
- * can be made in as many sittings as it takes. A row that cannot be run (a codec this program does not have) is said
+ * can be made in as many sittings as it takes; --list says what there is, and trains nothing. A row that cannot be run (a codec this program does not have) is said
  * and left out.
  */
 #include "base/check.h"
@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { RESULTS_MAX = 256 << 20 };
 static const char default_folder[] = "build/experiments";
@@ -25,7 +26,7 @@ struct sitting {
     struct pl_lab_experiment experiment;
     struct pl_buf known; /* the results so far */
     FILE *results;
-    uint32_t done, skipped, failed;
+    uint32_t done, skipped, failed, missing;
 };
 
 static bool write_out(struct sitting *s, struct pl_buf *line)
@@ -35,29 +36,53 @@ static bool write_out(struct sitting *s, struct pl_buf *line)
            pl_buf_append(&s->known, line->data, line->len) == PELAGO_OK;
 }
 
-/* True: the run is there. One that another experiment made is noted under this one's name. */
-static bool is_known(struct sitting *s, const struct pl_lab_row *row, uint64_t key, uint64_t seed)
+/* The line of a finished run: under this experiment's name where there is one (*named), else under another's. Its data is
+ * NULL where there is none. */
+static struct pl_bytes find_line(const struct sitting *s, const struct pl_lab_row *row, uint64_t key,
+                                 uint64_t seed, bool *named)
 {
-    const char *at = (const char *)s->known.data, *end = at + s->known.len, *found = NULL;
-    size_t found_len = 0;
-    while (at < end) {
+    const char *at = (const char *)s->known.data, *end = at + s->known.len;
+    struct pl_bytes found = {NULL, 0};
+    *named = false;
+    while (at < end && !*named) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         size_t len = (size_t)((stop != NULL ? stop : end) - at);
         if (pl_lab_line_is(at, len, key, seed)) {
-            if (pl_lab_line_named(&s->experiment, row, at, len))
-                return true;
-            found = at;
-            found_len = len;
+            found = (struct pl_bytes){at, len};
+            *named = pl_lab_line_named(&s->experiment, row, at, len);
         }
         at += len + 1;
     }
+    return found;
+}
+
+/* True: the run is there. One that another experiment made is noted under this one's name. */
+static bool is_known(struct sitting *s, const struct pl_lab_row *row, uint64_t key, uint64_t seed)
+{
+    bool named;
+    struct pl_bytes found = find_line(s, row, key, seed, &named);
+    if (found.data == NULL || named)
+        return named;
     struct pl_buf line;
     pl_buf_init(&line, &s->lab.alloc, RESULTS_MAX);
-    bool noted = found != NULL &&
-                 pl_lab_line_rename(&s->experiment, row, found, found_len, &line) == PELAGO_OK &&
+    bool noted = pl_lab_line_rename(&s->experiment, row, found.data, found.len, &line) == PELAGO_OK &&
                  write_out(s, &line);
     pl_buf_release(&line);
     return noted;
+}
+
+static void list_one(struct sitting *s, const struct pl_lab_row *row, uint64_t key, uint64_t seed)
+{
+    bool named;
+    struct pl_bytes found = find_line(s, row, key, seed, &named);
+    printf("%s %s seed %" PRIu64 " key %016" PRIx64 ": %s\n", s->experiment.name, row->name, seed, key,
+           named                ? "there"
+           : found.data != NULL ? "there under another name"
+                                : "missing");
+    if (found.data != NULL)
+        s->skipped++;
+    else
+        s->missing++;
 }
 
 static bool write_line(struct sitting *s, const struct pl_lab_row *row, uint64_t seed,
@@ -93,6 +118,10 @@ static void run_one(struct sitting *s, const struct pl_lab_row *row, uint64_t ke
 {
     static struct pl_lab_result result; /* large */
     struct pl_error err = {PELAGO_OK, ""};
+    if (s->call->list) {
+        list_one(s, row, key, seed);
+        return;
+    }
     if (is_known(s, row, key, seed)) {
         s->skipped++;
         return;
@@ -138,6 +167,18 @@ static bool has_row(const struct pl_lab_experiment *e, const char *row)
     return false;
 }
 
+/* Nothing is written; results that do not exist yet have no line. */
+static int list_file(struct sitting *s, const char *path)
+{
+    struct pl_error err;
+    if (access(path, F_OK) == 0 && pl_input_read_all(&s->lab.alloc, path, &s->known, &err) != PELAGO_OK)
+        return pl_sim_usage_error("%s", err.text);
+    run_all(s);
+    printf("%s: %u there, %u missing, %u failed; results in %s\n", s->experiment.name, s->skipped, s->missing,
+           s->failed, path);
+    return s->failed == 0 ? PL_EXIT_OK : PL_EXIT_FAILED;
+}
+
 static int run_file(struct sitting *s)
 {
     const char *path = s->call->results != NULL ? s->call->results : default_results;
@@ -145,6 +186,8 @@ static int run_file(struct sitting *s)
     if (s->call->row != NULL && !has_row(&s->experiment, s->call->row))
         return pl_sim_usage_error("%s has no row '%s'", pl_text_clip(s->call->experiment).at,
                                   pl_text_clip(s->call->row).at);
+    if (s->call->list)
+        return list_file(s, path);
     s->results = fopen(path, "a");
     if (s->results == NULL)
         return pl_sim_usage_error("%s cannot be written (%s); --results FILE says where else",
@@ -170,7 +213,9 @@ int pl_sim_experiment(const struct pl_sim_call *call)
     struct pl_error err;
     s = (struct sitting){.call = call};
     s.lab = (struct pl_lab){.alloc = pl_alloc_system(),
-                            .folder = call->folder != NULL ? call->folder : default_folder,
+                            .folder = call->list             ? NULL
+                                      : call->folder != NULL ? call->folder
+                                                             : default_folder,
                             .threads = call->threads,
                             .backend = call->backend};
     enum pelago_status st = pl_lab_experiment_read(&s.experiment, &s.lab.alloc, call->experiment, &err);

@@ -403,8 +403,10 @@ static enum pelago_status set_data(const struct pl_lab_experiment *e, struct pl_
             return refuse(e, entry, "a list of up to 4 short names", err);
         char *name = row->domains[row->domain_count++];
         memcpy(name, at, len);
-        (void)pl_fmt(path, sizeof path, "%s/%s.tok", lab->folder, name);
-        missing = missing || (strcmp(name, PL_DATASET_TALES) != 0 && access(path, R_OK) != 0);
+        if (lab->folder != NULL) {
+            (void)pl_fmt(path, sizeof path, "%s/%s.tok", lab->folder, name);
+            missing = missing || (strcmp(name, PL_DATASET_TALES) != 0 && access(path, R_OK) != 0);
+        }
         at += len + (at[len] == ',' ? 1 : 0);
     }
     if (missing && row->domain_count > 1)

@@ -86,7 +86,8 @@ struct pl_lab_result {
 
 struct pl_lab {
     struct pl_alloc alloc;
-    const char *folder;  /* of the token files; borrowed */
+    const char
+        *folder; /* of the token files; borrowed. NULL: every text counts as there, and nothing can be run */
     const char *backend; /* NULL: the best */
     uint32_t threads;    /* 0: all processors */
 };

@@ -33,7 +33,10 @@ def lines_of(path):
 def test_runs(folder):
     results = folder / "results.jsonl"
     tiny = ["--experiment", "experiments/tiny.yaml", "--short", "--results", str(results)]
+    check("nothing is there", "0 there, 3 missing" in sim(*tiny, "--list") and not results.exists())
     check("three runs", "3 runs, 0 known before, 0 failed" in sim(*tiny))
+    before = results.read_bytes()
+    check("all are there", "3 there, 0 missing" in sim(*tiny, "--list") and results.read_bytes() == before)
     check("known again", "0 runs, 3 known before, 0 failed" in sim(*tiny))
     lines = lines_of(results)
     check("a line a run", [line["row"] for line in lines] == ["dp", "m1", "m4"])
@@ -66,6 +69,8 @@ def test_another_name(folder, results):
     other = folder / "other.yaml"
     other.write_text(text.replace("m4", "four"), encoding="utf-8")
     words = ["--experiment", str(other), "--short", "--results", str(results)]
+    listed = sim(*words, "--list")
+    check(f"listed: {listed}", "four seed 1 key" in listed and listed.count("there under another name") == 3)
     check("all known", "0 runs, 3 known before, 0 failed" in sim(*words))
     check("under its name", lines_of_good(results)[-1]["row"] == "four")
 
@@ -87,6 +92,7 @@ def test_wrong_use(folder):
     sim("--experiment", "experiments/tiny.yaml", "--row", "m9", code=2)
     sim("--experiment", "experiments/tiny.yaml", "--trace", code=2)
     sim("--short", code=2)
+    sim("--list", code=2)
     bad = folder / "bad.yaml"
     bad.write_text("rows: [a]\nsync.nothing: 1\n", encoding="utf-8")
     said = sim("--experiment", str(bad), "--results", str(folder / "none.jsonl"), code=1)
