@@ -84,6 +84,20 @@ def test_table(folder, results):
     check("marked as too few", "no verdict: 1 of 5 seeds" in text)
 
 
+def test_every_line_is_known():
+    """Of every line behind docs/results.md this program says that it has it: the files still describe what was run."""
+    wanted = {}
+    for text in (ROOT / "experiments/results.jsonl").read_text(encoding="utf-8").splitlines():
+        line = json.loads(text)
+        if not line["short"]:
+            wanted.setdefault(line["experiment"], set()).add((line["row"], line["seed"], line["key"]))
+    check("there are lines", len(wanted) > 10)
+    for experiment, lines in sorted(wanted.items()):
+        said = sim("--experiment", f"experiments/{experiment}.yaml", "--seeds", f"1..{max(seed for _, seed, _ in lines)}", "--list")
+        for row, seed, key in sorted(lines):
+            check(f"{experiment} {row} seed {seed} key {key}", f"{experiment} {row} seed {seed} key {key}: there\n" in said)
+
+
 def test_wrong_use(folder):
     sim("--experiment", "nowhere.yaml", code=1)
     for what in ("--plan", "--script"):
@@ -115,4 +129,5 @@ with tempfile.TemporaryDirectory() as name:
     test_table(where, made)
     test_wrong_use(where)
 test_files()
+test_every_line_is_known()
 print(f"{CHECKS} checks passed")
