@@ -5,7 +5,9 @@
 
 A difference is 100 * (loss / loss of the row it is compared with - 1), seed by seed; given are the mean over the seeds both
 rows have and its standard error. A bar holds when mean + 2 standard errors is at most the bar. A row with fewer seeds or
-tokens than its experiment wants is marked, and its bar is not judged. Standard library only; nothing here is random.
+tokens than its experiment wants is marked, and its bar is not judged. With which row it is compared, its bar and the order of the
+rows are those of the experiment's file as it is now, not as it was when the line was written. Standard library only; nothing here is
+random. --check writes nothing: it is an error when FILE is not what would be written.
 """
 import json
 import math
@@ -16,6 +18,8 @@ SEEDS_WANTED = 5
 TOKENS_WANTED = 20.0
 ONE_SEED = {"large"}  # experiments that are asked for with one seed
 SCOUTED_SHOWN = 6
+RING_BATCH = 64  # sequences of a step of the other ring
+FOLDER = pathlib.Path(__file__).parent
 
 TITLES = {
     "learners": "Learners, AdamW inside",
@@ -52,13 +56,38 @@ def read(path):
     return list(runs.values())
 
 
+def file_of(experiment):
+    """The keys of the experiment's file; {} where there is none. It is flat (docs/experiments.md): a key, a colon, a value."""
+    path, keys = FOLDER / f"{experiment}.yaml", {}
+    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        key, colon, value = text.partition(": ")
+        if colon and not text.startswith("#"):
+            keys[key.strip()] = value.partition(" #")[0].strip()
+    return keys
+
+
+def names_of(experiment):
+    """The rows of the experiment's file, in its order."""
+    return [n.strip() for n in file_of(experiment).get("rows", "").strip("[]").split(",") if n.strip()]
+
+
+def judged_by(experiment, name, run):
+    """The row that it is compared with and its bar: those of the file, or of the line where there is no such row in it."""
+    keys = file_of(experiment)
+    if name not in names_of(experiment):
+        return run.get("against"), run.get("bar")
+    bar = keys.get(f"{name}/bar", keys.get("bar"))
+    return keys.get(f"{name}/against", keys.get("against")), None if bar is None else float(bar)
+
+
 def rows_of(runs, experiment, short):
-    """Runs by row and seed. A row whose settings were changed counts with those of its newest run alone."""
+    """Runs by row and seed, in the file's order. A row whose settings were changed counts with those of its newest run alone."""
     rows = {}
     for run in runs:
         if run["experiment"] == experiment and run["short"] == short:
             rows.setdefault(run["row"], []).append(run)
-    return {name: {r["seed"]: r for r in all_ if r["key"] == all_[-1]["key"]} for name, all_ in rows.items()}
+    names = [n for n in names_of(experiment) if n in rows] + [n for n in rows if n not in names_of(experiment)]
+    return {n: {r["seed"]: r for r in rows[n] if r["key"] == rows[n][-1]["key"]} for n in names}
 
 
 def mean_and_error(values):
@@ -76,19 +105,25 @@ def tokens_a_parameter(run):
     return run["outcome"]["merged_tokens"] / run["outcome"]["params"]
 
 
-def ring_bytes(run):
-    """What data-parallel training with as many learners would have moved, up and down, in bf16 by a ring."""
+def ring_bytes(run, batch):
+    """What data-parallel training with as many learners would have moved, up and down, in bf16 by a ring, at this batch."""
     learners = run["config"]["settings"]["sync"]["learners"]
     seq = run["config"]["settings"]["train"]["seq"]
-    steps = run["outcome"]["merged_tokens"] / (run["config"]["global_batch"] * seq)
+    steps = run["outcome"]["merged_tokens"] / (batch * seq)
     return 2 * steps * 2 * (learners - 1) * 2 * run["outcome"]["params"]
 
 
-def fewer(run):
-    """How many times fewer bytes than that; 0: nothing to compare."""
-    moved = run["outcome"]["bytes_up"] + run["outcome"]["bytes_down"]
-    alone = run["config"]["settings"]["algorithm"] == "data_parallel"
-    return 0 if alone or moved == 0 else ring_bytes(run) / moved
+def moved(run):
+    """Bytes of all learners, up and down."""
+    return run["outcome"]["bytes_up"] + run["outcome"]["bytes_down"]
+
+
+def byte_cells(run):
+    """MB that the learners moved, how many times fewer that is than a ring at the row's own batch, and at RING_BATCH."""
+    if run["config"]["settings"]["algorithm"] == "data_parallel" or moved(run) == 0:
+        return ["", "", ""]
+    rings = [ring_bytes(run, batch) / moved(run) for batch in (run["config"]["global_batch"], RING_BATCH)]
+    return [f"{moved(run) / 1e6:,.0f}"] + [f"{times:,.0f}x" if times > 0 else "" for times in rings]
 
 
 def backends(row):
@@ -141,6 +176,8 @@ def marks(experiment, row, base):
     wanted = 1 if experiment in ONE_SEED or experiment.startswith("sweep") else SEEDS_WANTED
     pairs = len([s for s in row if s in base])
     found = []
+    if names_of(experiment) and next(iter(row.values()))["row"] not in names_of(experiment):
+        found.append("the file has no such row any more")
     if pairs < wanted:
         found.append(f"{pairs} of {wanted} seeds")
     tokens = min(tokens_a_parameter(r) for r in row.values())
@@ -161,24 +198,29 @@ def verdict(experiment, row, base, bar):
     return "holds" if upper <= bar else f"does not hold ({upper:+.2f})"
 
 
+def mixed(row, base):
+    """A pair of two kinds of machine has their difference in it."""
+    return "" if backends(row) == backends(base) else f"{backends(row)} against {backends(base)}"
+
+
 def line_of(experiment, name, rows):
     row = rows[name]
     newest = row[max(row)]
     losses = [r["eval_loss"] for r in row.values()]
-    base = rows.get(newest.get("against"))
+    against, bar = judged_by(experiment, name, newest)
+    base = rows.get(against)
     cells = [name, f"{mean_and_error(losses)[0]:.4f}", str(len(row)), f"{mean_and_error([tokens_a_parameter(r) for r in row.values()])[0]:.2f}"]
-    values = differences(row, base) if base and newest.get("against") != name else []
+    values = differences(row, base) if base and against != name else []
     if values:
         mean, error = mean_and_error(values)
-        bar = newest.get("bar")
-        cells += [newest["against"], f"{mean:+.2f}" + (f" ± {error:.2f}" if error is not None else ""),
-                  "" if bar is None else f"{bar:+.1f}", verdict(experiment, row, base, bar)]
+        said = [words for words in (verdict(experiment, row, base, bar), mixed(row, base)) if words]
+        cells += [against, f"{mean:+.2f}" + (f" ± {error:.2f}" if error is not None else ""),
+                  "" if bar is None else f"{bar:+.1f}", "; ".join(said)]
     else:
         few = marks(experiment, row, row)
         cells += ["", "", "", "no verdict: " + ", ".join(few) if few else ""]
-    ratio = fewer(newest)
-    cells += [f"{ratio:,.0f}x" if ratio else "", f"{cohort(newest):.1f}" if cohort(newest) else "",
-              backends(row)]
+    cells += byte_cells(newest) + [f"{cohort(newest):.1f}" if cohort(newest) else "", f"{newest['outcome']['outer_steps']:,}" if cohort(newest) else "",
+                                   backends(row)]
     return "| " + " | ".join(cells) + " |"
 
 
@@ -187,7 +229,8 @@ def extra_of(experiment, rows):
     text = []
     for name, row in rows.items():
         newest = row[max(row)]
-        base = rows.get(newest.get("against"))
+        against, _ = judged_by(experiment, name, newest)
+        base = rows.get(against)
         if newest["config"].get("trace"):
             text.append(f"`{name}`: {100 * lost(newest):.0f}% of the learners' time was lost, "
                         f"{newest['outcome']['rejoins']} returns (seed {newest['seed']}).")
@@ -197,7 +240,7 @@ def extra_of(experiment, rows):
                 mean, error = mean_and_error(ratios)
                 text.append(f"`{name}`: time to the same loss {mean:.3f}"
                             + (f" ± {error:.3f}" if error is not None else "")
-                            + f" of `{newest['against']}` (bar 0.70).")
+                            + f" of `{against}` (bar 0.70).")
     return text
 
 
@@ -209,8 +252,9 @@ def section(runs, experiment, short):
     lines = [f"## {TITLES.get(experiment, experiment)}" + (" (short form)" if short else ""), "",
              f"`experiments/{experiment}.yaml`; {model} ({newest['outcome']['params']:,} parameters), text: {data}, "
              f"judged by {newest['outcome']['eval_tokens']:,} tokens.", "",
-             "| row | loss | seeds | tokens a parameter | against | difference % | bar % | verdict | bytes fewer "
-             "than ring | contributions a merge | back end |", "|---|---|---|---|---|---|---|---|---|---|---|"]
+             "| row | loss | seeds | tokens a parameter | against | difference % | bar % | verdict | MB | fewer than a ring at its batch "
+             f"| ... at {RING_BATCH} sequences | contributions a merge | merges | back end |",
+             "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"]
     lines += [line_of(experiment, name, rows) for name in rows]
     extra = extra_of(experiment, rows)
     return lines + ([""] + extra if extra else []) + [""]
@@ -224,13 +268,15 @@ def falling(r):
 
 
 def scout_group(r):
-    """Rows that may stand in one table: sitting, Muon, sequences of a step, H, top-k."""
-    return r.get("sitting", 0), r["muon"], 8 * r.get("batch", 8), r["period"], r.get("topk", 0) > 0
+    """Rows that may stand in one table: sitting, model, tokens, Muon, sequences of a step, H, top-k."""
+    return (r.get("sitting", 0), r.get("model", "1m"), r["tokens_per_param"], r["muon"], 8 * r.get("batch", 8), r["period"],
+            r.get("topk", 0) > 0)
 
 
 def scout_title(group):
-    sitting, muon, batch, period, sparse = group
-    return (f"Sitting {sitting}, {'Muon' if muon else 'AdamW'} inside, {batch} sequences a step, H = {period}"
+    sitting, model, tokens, muon, batch, period, sparse = group
+    return (f"Sitting {sitting}, {model}, {tokens:g} tokens a parameter, {'Muon' if muon else 'AdamW'} inside, {batch} sequences a step, "
+            f"H = {period}"
             + (", top-k with feedback up; differences to the best without it:" if sparse else ":"))
 
 
@@ -258,8 +304,8 @@ def scouted(path):
     rows = [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()]
     lines = [
         "## Scouted on a GPU: where to look", "",
-        f"`experiments/scout.jsonl` has {len(rows)} runs that `experiments/scout.py` trained: PyTorch on one GPU, with few codecs, one "
-        f"seed, model and text of the other tables, {rows[0]['tokens_per_param']:.0f} tokens a parameter. **No final "
+        f"`experiments/scout.jsonl` has {len(rows)} runs that `experiments/scout.py` trained: PyTorch (eager) on one GPU, with few codecs, "
+        "one seed, text of the other tables (gutenberg; by a tokenizer of 8,192 tokens for 14m). **No final "
         "figures**: they say which settings are worth a run of pelago itself. Momentum \"0.8 after 20\" grows from nothing over 20 outer "
         "steps of a fragment. Falls over: the share of the run, at its end, in which the outer rate falls to a tenth. Averaged: the mean of "
         "the outer parameters over the last tenth. Differences to the best row with the fewest learners of the table; of each number of "
@@ -279,15 +325,19 @@ def page(runs):
         "`experiments/notes.md`; not edited by hand. "
         "docs/experiments.md says how.", "",
         "Loss: nats a token of the outer parameters on held-out text. Difference: mean over paired seeds ± standard error "
-        "of it. A bar holds when mean + 2 standard errors is at most the bar. \"No verdict\" marks rows with fewer seeds or "
-        "tokens than were asked for: what they say so far.", ""]
-    lines += (pathlib.Path(__file__).parent / "notes.md").read_text(encoding="utf-8").splitlines()
+        "of it, in loss. A bar holds when mean + 2 standard errors is at most the bar; where the two rows were run by two back ends the "
+        "verdict names both. \"No verdict\" marks rows with fewer seeds or "
+        "tokens than were asked for: what they say so far. MB: what all learners together sent and got, of the last seed. Beside it, "
+        "how many times more a ring all-reduce of data-parallel training in bf16 moves, for as many tokens and learners: at the row's own "
+        f"batch, and at {RING_BATCH} sequences a step. (A row of 16 sequences takes four times as many steps, and the ring of its batch moves "
+        "four times as much.) Merges: of all fragments together, in the whole run.", ""]
+    lines += (FOLDER / "notes.md").read_text(encoding="utf-8").splitlines()
     order = list(TITLES) + sorted({r["experiment"] for r in runs} - set(TITLES))
     for short in (False, True):
         for experiment in order:
             if experiment != "tiny" and rows_of(runs, experiment, short):
                 lines += section(runs, experiment, short)
-    lines += scouted(pathlib.Path(__file__).parent / "scout.jsonl")
+    lines += scouted(FOLDER / "scout.jsonl")
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -303,7 +353,10 @@ def main(words):
         results = words[0]
     text = page(read(results))
     if check:
-        return 0 if pathlib.Path(out).read_text(encoding="utf-8") == text else 1
+        same = pathlib.Path(out).read_text(encoding="utf-8") == text
+        if not same:
+            print(f"{out} is not what experiments/tables.py makes of {results} and notes.md: run it", file=sys.stderr)
+        return 0 if same else 1
     pathlib.Path(out).write_text(text, encoding="utf-8")
     return 0
 

@@ -62,6 +62,7 @@ check "clang-tidy sees faults" tidy_self_test
 check "clang-tidy" tidy
 check "shellcheck" shellcheck "${shell_files[@]}"
 check "python compiles" python_compiles
+check "docs/results.md is made of its lines" experiments/tables.py --check
 tools/report.py
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -84,6 +84,35 @@ def test_table(folder, results):
     check("marked as too few", "no verdict: 1 of 5 seeds" in text)
 
 
+def test_table_follows_the_file(folder, results):
+    """What a row is compared with and its bar are those of the experiment's file, not of the time when the line was written; so is the
+    order of the rows. Rows that the file has no more, and pairs of two back ends, are named."""
+    copy = folder / "experiments"
+    copy.mkdir()
+    for name in ("tables.py", "notes.md"):
+        (copy / name).write_bytes((ROOT / "experiments" / name).read_bytes())
+    lines = [line for line in lines_of_good(results) if line["experiment"] == "tiny"]
+    for line in lines:
+        line.update(experiment="learners", short=False, bar=9.0)
+        line["outcome"]["backend"] = "abacus" if line["row"] == "m1" else "slide rule"
+        line["outcome"]["merged_tokens"] = 20 * line["outcome"]["params"]
+    copies = [dict(line, seed=seed) for seed in range(1, 6) for line in lines]
+    (folder / "copies.jsonl").write_text("".join(json.dumps(line) + "\n" for line in copies), encoding="utf-8")
+    (copy / "learners.yaml").write_text("rows: [m4, m1]\nagainst: m4\nm1/bar: 55  # per cent\n", encoding="utf-8")
+    page = folder / "page.md"
+    command = [sys.executable, copy / "tables.py", folder / "copies.jsonl", "--out", page]
+    subprocess.run(command, check=True)
+    rows = [line.split(" | ") for line in page.read_text(encoding="utf-8").splitlines() if " | 20.00 | " in line]
+    check(f"the file's order: {rows}", [row[0] for row in rows] == ["| m4", "| m1", "| dp"])
+    check(f"the file's bar: {rows[1]}", rows[1][4] == "m4" and rows[1][6] == "+55.0")
+    check(f"both back ends: {rows[1]}", rows[1][7] == "holds; abacus against slide rule")
+    check(f"no such row: {rows[2]}", "the file has no such row any more" in rows[2][7])
+    check("the page is up to date", subprocess.run([*command, "--check"], check=False).returncode == 0)
+    page.write_text(page.read_text(encoding="utf-8") + "more\n", encoding="utf-8")
+    stale = subprocess.run([*command, "--check"], check=False, capture_output=True, text=True)
+    check(f"a stale page: {stale.stderr}", stale.returncode == 1 and "run it" in stale.stderr)
+
+
 def test_every_line_is_known():
     """Of every line behind docs/results.md this program says that it has it: the files still describe what was run."""
     wanted = {}
@@ -127,6 +156,7 @@ with tempfile.TemporaryDirectory() as name:
     made = test_runs(where)
     test_another_name(where, made)
     test_table(where, made)
+    test_table_follows_the_file(where, made)
     test_wrong_use(where)
 test_files()
 test_every_line_is_known()
