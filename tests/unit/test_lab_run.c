@@ -1,6 +1,7 @@
 /* Real training in virtual time: the same seed is the same run, variants are paired, speeds are exact, what was killed
  * comes back, and one learner whose every step is merged is plain training. */
 #include "lab/data.h"
+#include "lab/world.h"
 #include "lab_rig.h"
 #include "sim/objective.h"
 
@@ -206,6 +207,30 @@ static void test_cohorts_are_as_asked_for(void **state)
     assert_true(result.cohorts[8] <= 4 && result.merged_tokens >= 10240);
 }
 
+/* A simulated syncer takes the outer step that a real one with the row's settings takes. */
+static void test_outer_steps_are_those_of_the_host(void **state)
+{
+    struct lab_rig *r = *state;
+    static struct pl_lab_row row;
+    static struct pl_lab_world w;
+    static struct pl_lab_result result;
+    struct pl_error err;
+    read_lines(r, "rows: [few]\nlearners: 2\ntrain.tokens: 8192\nsync.up: topk64\nsync.feedback_decay: 0.95\n"
+                  "sync.codec_lr: true\nsync.outer_lr: 0.7\nsync.outer_first: 1\nsync.outer_momentum: 0.8\n");
+    assert_true(lab_rig_row(r, "few", &row));
+    assert_int_equal(pl_lab_world_init(&w, &r->lab, &row, 1, &result, &err), PELAGO_OK);
+    assert_in_range(pl_settings_merges(&w.settings), 10, 30);
+    for (uint64_t v = 1; v <= 30; v++)
+        for (uint64_t tokens = 100; tokens <= 8192; tokens += 1000) {
+            const double progress = (double)tokens / (double)w.objective.manifest.token_budget;
+            struct pl_outer_move lab = pl_outer_at(&w.objective.outer, v, progress, 0.5);
+            struct pl_outer_move host = pl_settings_outer(&w.settings, v, tokens, 0.5);
+            assert_memory_equal(&lab, &host, sizeof lab);
+        }
+    assert_true(pl_settings_outer(&w.settings, 1, 100, 1).lr > 0.9f * pl_outer_codec_gain(PL_CODEC_TOPK64));
+    pl_lab_world_release(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -219,6 +244,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_cohorts_are_as_asked_for, setup, teardown),
         cmocka_unit_test_setup_teardown(test_anybody_is_killed_now_and_then, setup, teardown),
         cmocka_unit_test_setup_teardown(test_late_learners_make_it_faster, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_outer_steps_are_those_of_the_host, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
