@@ -61,18 +61,20 @@ static void test_what_goes_well_with_a_codec(void **state)
     static const char lines[] = "rows: [dense, sparse, many, kept]\nlearners: 2\ntrain.tokens: 200000\n"
                                 "sparse/sync.up: topk64\nmany/sync.up: topk64\nmany/train.tokens: 210000\n"
                                 "kept/sync.up: topk64\nkept/sync.feedback_decay: 0.95\n"
-                                "kept/sync.feedback_local: 0\n";
+                                "kept/sync.feedback_local: 0\nkept/sync.outer_warmup: 7\n";
     struct pl_settings s = row_of(r, lines, "dense").settings;
     assert_true(s.feedback_decay == 1 && s.feedback_local == 0 && s.merge.kind == PL_RULE_RDA);
     s = row_of(r, lines, "sparse").settings;
     assert_true(s.feedback_decay == 1 && s.feedback_local == 1 && s.merge.kind == PL_RULE_MEAN);
     assert_true(s.outer.lr == 2);
+    assert_int_equal(s.outer.warmup, 120); /* of 4 steps each */
     assert_int_equal(pl_settings_merges(&s), 390);
     s = row_of(r, lines, "many").settings;
     assert_int_equal(pl_settings_merges(&s), 410);
     assert_true(s.feedback_local == 0);
     s = row_of(r, lines, "kept").settings;
     assert_true(s.feedback_decay > 0.94f && s.feedback_decay < 0.96f && s.feedback_local == 0);
+    assert_int_equal(s.outer.warmup, 7);
 }
 
 static void test_the_momentum_goes_with_the_inner_optimizer(void **state)
