@@ -1,8 +1,8 @@
 /* cmd/cmd_learner.c - pelago learner: takes part in a run. A token is all a volunteer needs; model, data and everything else
  * come from the syncer.
  *
- * SIGTERM or Ctrl-C leaves politely: the step under way is finished, what is not merged is kept in the folder, and the same
- * command without --join goes on with it. A second signal ends the process at once.
+ * SIGTERM or Ctrl-C leaves politely and within a second: what is not merged is kept in the folder, and the same command
+ * without --join goes on with it. A step that takes longer is given up. A second signal ends the process at once.
  */
 #include "cmd/cmd.h"
 
@@ -241,6 +241,14 @@ static void say_how_it_went(struct learner *l)
     pl_log_line(NULL, line);
 }
 
+/* A step or a checkpoint under way took too long: nothing waits for it, not even the end of the threads. What must be on
+ * the disk is there; what a checkpoint has in its unfinished file was never put in the place of the one before. */
+static _Noreturn void end_beside_work(const struct learner *l)
+{
+    (void)fflush(NULL);
+    _exit(128 + l->caught);
+}
+
 static int serve(struct learner *l)
 {
     (void)uv_loop_init(&l->loop);
@@ -253,14 +261,16 @@ static int serve(struct learner *l)
         (void)uv_run(&l->loop, UV_RUN_DEFAULT);
     write_stats(l);
     say_how_it_went(l);
+    if (l->caught != 0)
+        pl_log_line(NULL, "learner.stop the same folder goes on with pelago learner --dir");
+    if (l->host != NULL && !pl_learner_host_idle(l->host))
+        end_beside_work(l);
     pl_learner_host_free(l->host);
     pl_reduce_learner_free(l->reduce);
-    if (l->err.status != PELAGO_OK && l->caught == 0)
-        return pl_failure(command, &l->err);
-    if (l->caught != 0) {
-        pl_log_line(NULL, "learner.stop the same folder goes on with pelago learner --dir");
+    if (l->caught != 0)
         return 128 + l->caught;
-    }
+    if (l->err.status != PELAGO_OK)
+        return pl_failure(command, &l->err);
     pl_log_line(NULL, "learner.complete the run is complete; thank you");
     if (pl_join_note_complete(&l->alloc, l->folder, &l->err) != PELAGO_OK)
         pl_log_line(NULL, l->err.text); /* a later start would ask again */
@@ -275,7 +285,7 @@ static const char about[] =
     "    pelago learner --join TOKEN            (pelago invite makes tokens)\n"
     "    pelago learner --dir FOLDER            (goes on, after whatever ended it)\n"
     "\n"
-    "It dials out and needs no open port. Ctrl-C leaves politely and loses nothing. With --local-data it "
+    "It dials out and needs no open port. Ctrl-C leaves politely, within a second. With --local-data it "
     "trains on\n"
     "text of this machine, of which nothing leaves it but changes of the model's weights.";
 

@@ -14,7 +14,16 @@
 #include <math.h>
 #include <string.h>
 
-enum { CHECK_EVERY_STEPS = 256, LEAVE_MS = 350, FAREWELL_MS = 50, LINGER_MS = 850, TICK_MS = 1000 };
+/* Leaving: so long for the step under way, so long for a checkpoint beside it, then the farewell; done after LEAVE_MS,
+ * whatever is still under way. */
+enum {
+    CHECK_EVERY_STEPS = 256,
+    STEP_MS = 250,
+    BESIDE_MS = 350,
+    FAREWELL_MS = 50,
+    LEAVE_MS = 900,
+    TICK_MS = 1000
+};
 
 void pl_lhost_log(struct pl_learner_host *h, const char *format, ...)
 {
@@ -35,6 +44,7 @@ void pl_lhost_ring(struct pl_learner_host *h)
 }
 
 static void wind_up(struct pl_learner_host *h);
+static void on_leave(uv_timer_t *timer);
 
 void pl_lhost_job(struct pl_learner_host *h, struct pl_work_queue *queue, struct pl_job *job)
 {
@@ -422,29 +432,46 @@ static void close_handles(struct pl_learner_host *h)
         uv_close(all[i], on_handle_closed);
 }
 
+/* Who was asked to leave is gone after LEAVE_MS, however long a step or the disk takes. */
+static void limit_leaving(struct pl_learner_host *h)
+{
+    uint64_t end = h->quit_ns + LEAVE_MS * PL_MS;
+    (void)uv_timer_start(&h->leave, on_leave, pl_sub_sat(end, pl_clock_ns()) / PL_MS, 0);
+}
+
+static void say_what_is_left(struct pl_learner_host *h)
+{
+    if (h->keep.busy)
+        pl_lhost_log(
+            h, "leaving before a checkpoint is written: the one before it stays, and what was learned since "
+               "and is not merged is lost");
+    if (h->lt.has_thread)
+        pl_lhost_log(h, "leaving in the middle of a step: it is given up");
+}
+
 /* Time is up: for the step under way to end, for the last checkpoint, for the farewell. */
 static void on_leave(uv_timer_t *timer)
 {
     struct pl_learner_host *h = timer->data;
     if (!h->left && !h->over && !h->hurried) { /* then beside the step that is still under way */
         h->hurried = true;
-        (void)uv_timer_start(&h->leave, on_leave, LEAVE_MS, 0);
+        (void)uv_timer_start(&h->leave, on_leave, BESIDE_MS, 0);
         pl_lhost_keep_look(h);
-        return;
-    }
-    if (!h->left && !h->over) {
-        pl_lhost_log(h, "leaving without a last checkpoint: the step under way takes too long");
+    } else if (!h->left && !h->over) {
+        pl_lhost_log(
+            h, "leaving without a last checkpoint, which the step under way holds up: what was learned since "
+               "the one before and is not merged is lost");
         h->keep.due = false;
         pl_lhost_leave(h);
-        return;
-    }
-    if (!h->farewell) { /* the last words have had their time */
+    } else if (!h->farewell) { /* the last words have had their time */
         h->farewell = true;
-        (void)uv_timer_start(&h->leave, on_leave, LINGER_MS, 0);
+        if (h->quitting)
+            limit_leaving(h);
         wind_up(h);
-        return;
+    } else {
+        say_what_is_left(h);
+        tell_done(h);
     }
-    tell_done(h); /* free waits for the step */
 }
 
 /* When the core has left: nothing new begins; once all that was begun has ended, the handles go. */
@@ -477,17 +504,28 @@ static void wind_up(struct pl_learner_host *h)
 
 void pl_learner_host_quit(struct pl_learner_host *h)
 {
-    if (h->quitting || h->over)
+    if (h->quitting)
         return;
     h->quitting = true;
+    h->quit_ns = pl_clock_ns();
+    if (h->over) { /* the end was near already; now it must not take long */
+        if (h->farewell && !h->closing)
+            limit_leaving(h);
+        return;
+    }
     stop_stepping(h);
     h->keep.due = h->trainer != NULL && pl_learner_steps(h->core) > 0;
     if (!h->keep.due) {
         pl_lhost_leave(h);
         return;
     }
-    (void)uv_timer_start(&h->leave, on_leave, LEAVE_MS, 0);
+    (void)uv_timer_start(&h->leave, on_leave, STEP_MS, 0);
     pl_lhost_keep_look(h);
+}
+
+bool pl_learner_host_idle(const struct pl_learner_host *h)
+{
+    return h->closed;
 }
 
 void pl_learner_host_free(struct pl_learner_host *h)

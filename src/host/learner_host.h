@@ -47,9 +47,13 @@ struct pl_learner_host_options {
 /* Enrols where needed, gets settings and tokenizer (blocking, with patience), builds the trainer, begins. */
 enum pelago_status pl_learner_host_start(struct pl_learner_host **out,
                                          const struct pl_learner_host_options *o, struct pl_error *err);
-/* SIGTERM: stop after the step under way, push nothing more, save, say goodbye; done() within a second or so.
- * */
+/* SIGTERM: stop after the step under way, push nothing more, save, say goodbye. done() within a second, whatever the
+ * step and the disk take: what is not done by then is given up. A checkpoint is whole or not there; where the last one is
+ * not, the one before it stays, and what was learned since and is not merged is lost. */
 void pl_learner_host_quit(struct pl_learner_host *h);
+/* After done(): nothing of it runs any more. False after a quit that gave up a step or a checkpoint: free waits for
+ * them, and a process that wants to end leaves h as it is and calls _exit. */
+bool pl_learner_host_idle(const struct pl_learner_host *h);
 void pl_learner_host_free(struct pl_learner_host *h); /* after done(); NULL is fine */
 
 /* What the trainer did and whether anything of ours held it up. Times in nanoseconds. */

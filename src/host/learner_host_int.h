@@ -230,6 +230,7 @@ struct pl_learner_host {
     uint64_t armed_ns;
     bool late; /* the deadline is over, and what came before it is being heard */
     /* the end */
+    uint64_t quit_ns; /* when it was asked to leave */
     bool quitting, hurried, left, over, ending, farewell, last_line, closing, closed, told_done, free_asked;
     struct pl_error why;
 };

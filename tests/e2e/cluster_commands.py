@@ -302,6 +302,26 @@ def skewed_clocks():
     s.end()
 
 
+def cpu_seconds(pid):
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def leaving():
+    """SIGTERM in the middle of a step of many seconds: the process is gone within a second, and what a busy machine adds."""
+    s = syncer(temp / "long", *TINY, "--width", 256, "--layers", 8, "--batch", 1024, "--seq", 64, "--tokens", "100M")
+    learner = Process("learner", "--join", token_of(s), "--dir", temp / "v1", "--threads", 1, "--backend", "ref")
+    learner.until_says("shard.live")
+    until(lambda: cpu_seconds(learner.popen.pid) > 5, "the first step to be under way", learner.popen)
+    begin = time.monotonic()
+    assert learner.end() == 128 + signal.SIGTERM, learner.said()
+    took = time.monotonic() - begin
+    assert "leaving in the middle of a step" in learner.said(), learner.said()
+    assert took < 4, took
+    print(f"# gone {took:.2f} s after SIGTERM, in the middle of a step")
+    s.end()
+
+
 def mirror():
     """The syncer's disk is lost: it goes on from the mirror, at versions no older than any learner has seen."""
     home, copy = temp / "mirrored", temp / "mirror"
@@ -566,7 +586,7 @@ def live_screen():
 
 with tempfile.TemporaryDirectory() as name:
     temp = Path(name)
-    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, mirror, full_disk, whole_run, parent_dies,
+    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, leaving, mirror, full_disk, whole_run, parent_dies,
              hopeless, left_out, broken_links, shards, codecs, live_screen]
     try:
         for part in parts:
