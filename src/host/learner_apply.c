@@ -114,13 +114,11 @@ void pl_lhost_apply(struct pl_learner_host *h, const struct pl_learn_effect *fx)
     uint32_t fragment = fx->u.update.fragment;
     enum pl_outcome outcome = fx->u.update.outcome;
     struct pl_lfragment *f = &h->fragments[fragment];
-    struct pl_lapply *a = pl_alloc_zero(&h->alloc, 1, sizeof *a);
-    pl_assert(a != NULL); /* a few hundred bytes: without them nothing can be told any more */
+    struct pl_lapply *a = &f->apply;
     pl_assert(f->fresh != NULL && !f->applying);
     pl_assert(outcome != PL_OUTCOME_MERGED ||
               (f->copy != NULL && !f->copy->busy && f->copy->round == fx->u.update.round));
-    a->version = fx->u.update.to_version;
-    a->fresh = f->fresh;
+    *a = (struct pl_lapply){.version = fx->u.update.to_version, .fresh = f->fresh};
     f->fresh = NULL;
     a->base = pl_vec_hold(outcome == PL_OUTCOME_MERGED ? f->copy->snapshot : f->anchor);
     take_residual(h, a, fx);
@@ -157,7 +155,6 @@ void pl_lhost_applied(struct pl_learner_host *h, struct pl_lapply *a)
     f->applying = false;
     h->applies--;
     pl_vec_drop(h, a->base);
-    pl_alloc_free(&h->alloc, a, sizeof *a);
     pl_lhost_step(h,
                   &(struct pl_learn_event){.kind = PL_LEARN_EV_APPLIED,
                                            .u.applied = {.fragment = fragment,

@@ -97,6 +97,7 @@ struct pl_lfragment {
     uint64_t update_bytes;
     struct pl_vec *fresh; /* decoded, waits for APPLY */
     bool applying;
+    struct pl_lapply apply; /* while it is: a value that has come must not fail for want of memory */
     uint64_t failed_round, failed_version; /* for want of memory; the core is to hear of it */
     bool failed_decode;
 };

@@ -403,6 +403,33 @@ static void test_a_damaged_checkpoint_is_not_used(void **state)
     rig_learner_free(l);
 }
 
+/* ---- memory ---- */
+
+/* None of the size of what goes with a value on its way into the parameters. */
+static void *resize_but_one(void *user, void *old, size_t old_bytes, size_t bytes)
+{
+    if (old == NULL && bytes == sizeof(struct pl_lapply))
+        return NULL;
+    return rig.alloc.resize(user, old, old_bytes, bytes);
+}
+
+static void test_a_value_that_came_needs_no_memory_to_be_applied(void **state)
+{
+    (void)state;
+    struct rig_learner *l = &learners[0];
+    static struct pl_alloc alloc;
+    endless();
+    run_rig_syncer(&rig);
+    alloc = rig.alloc;
+    alloc.resize = resize_but_one;
+    rig_learner_options(l, &rig, "a");
+    l->o.alloc = &alloc;
+    start(l, "a");
+    wait_for((struct progress){.l = l, .steps = 30, .version = 2, .live = true});
+    quit(l);
+    rig_learner_free(l);
+}
+
 /* ---- several ---- */
 
 static bool both_done(void *user)
@@ -594,6 +621,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_newcomer_begins_with_the_values_of_the_run, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_two_shards, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_damaged_checkpoint_is_not_used, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_value_that_came_needs_no_memory_to_be_applied, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_two_end_with_the_same_values, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_many_stubs_on_one_loop, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_private_data_takes_no_units, set_up, tear_down),
