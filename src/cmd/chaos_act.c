@@ -7,6 +7,7 @@
 #include "base/num.h"
 #include "chaos/proxy.h"
 #include "cmd/chaos_run.h"
+#include "cmd/cmd.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -152,7 +153,7 @@ static enum pelago_status free_disk(const struct pl_cluster_node *n, struct pl_e
 
 /* ---- links ---- */
 
-static enum pelago_status ask_proxy(const struct pl_chaos_run *r, const struct pl_chaos_event *ev,
+static enum pelago_status ask_proxy(struct pl_chaos_run *r, const struct pl_chaos_event *ev,
                                     struct pl_error *err)
 {
     static const char *const sides[] = {"", "up ", "down ", ""};
@@ -165,6 +166,9 @@ static enum pelago_status ask_proxy(const struct pl_chaos_run *r, const struct p
         (void)snprintf(order, sizeof order, "set %u %s%s", ev->node, sides[a->dirs], words);
     }
     enum pelago_status status = pl_proxy_ask(r->proxy, order, ASK_MS, answer, sizeof answer, err);
+    if (status == PELAGO_UNREACHABLE && r->proxy_answered && access(r->proxy, F_OK) != 0)
+        return pl_fail(err, PELAGO_NOTFOUND, "the proxy has ended with its run");
+    r->proxy_answered = r->proxy_answered || status == PELAGO_OK;
     if (status == PELAGO_UNREACHABLE)
         return pl_fail(err, status, "no proxy answers at %s: links can be broken only in a run with --proxy",
                        r->proxy);
@@ -227,6 +231,17 @@ static void describe(const struct pl_chaos_event *ev, char *out, size_t cap)
                        (double)a->for_ns * 1e-9);
 }
 
+/* A victim that is dead already, or a run that has just ended, is what chaos is about. Everything else that was not done
+ * is not what the plan says, and whoever reads a result must know. */
+static void count(struct pl_chaos_run *r, enum pelago_status status, const char *target, const char *why)
+{
+    r->done++;
+    if (status == PELAGO_NOTFOUND)
+        r->late++;
+    else if (status != PELAGO_OK && r->failed++ == 0)
+        (void)snprintf(r->first_failure, sizeof r->first_failure, "%s: %s", target, why);
+}
+
 void pl_chaos_act(struct pl_chaos_run *r, const struct pl_chaos_event *ev)
 {
     const struct pl_chaos_action *a = ev->action;
@@ -238,13 +253,12 @@ void pl_chaos_act(struct pl_chaos_run *r, const struct pl_chaos_event *ev)
     if (pl_chaos_verb_is_link(a->verb))
         status = ask_proxy(r, ev, &err);
     else if (n == NULL)
-        status = pl_fail(&err, PELAGO_NOTFOUND, "run.json does not name it");
+        status = pl_fail(&err, PELAGO_INVALID, "run.json does not name it");
     else
         status = act_on_process(r, ev, n, &err);
     describe(ev, text, sizeof text);
     (void)snprintf(target, sizeof target, "%s %u", role_of(a->target.syncer), ev->node);
-    r->done++;
-    r->failed += status != PELAGO_OK ? 1 : 0;
+    count(r, status, target, err.text);
     pl_chaos_log(r, ev->undo ? pl_chaos_verb_undo_name(a->verb) : pl_chaos_verb_name(a->verb), target,
                  n != NULL ? n->pid : 0, status == PELAGO_OK, status == PELAGO_OK ? text : err.text);
 }
@@ -260,26 +274,32 @@ static void remove_holds(struct pl_chaos_run *r)
         if (strncmp(e->d_name, "learner-", 8) == 0 || strncmp(e->d_name, "syncer-", 7) == 0) {
             (void)snprintf(path, sizeof path, "%s/hold/%s", r->cluster->dir, e->d_name);
             bool ok = unlink(path) == 0;
-            pl_chaos_log(r, "up", e->d_name, 0, ok, ok ? "" : strerror(errno));
+            const char *why = ok ? "" : strerror(errno);
+            count(r, ok ? PELAGO_OK : PELAGO_IO, path, why);
+            pl_chaos_log(r, "up", e->d_name, 0, ok, why);
         }
     if (d != NULL)
         closedir(d);
 }
 
-void pl_chaos_heal_all(struct pl_chaos_run *r)
+int pl_chaos_heal_all(struct pl_chaos_run *r, struct pl_error *err)
 {
-    struct pl_error err = {PELAGO_OK, ""};
+    struct pl_error why = {PELAGO_OK, ""};
     char answer[64], target[32];
     for (uint32_t i = 0; i < r->cluster->count; i++) {
         const struct pl_cluster_node *n = &r->cluster->nodes[i];
         (void)snprintf(target, sizeof target, "%s %u", role_of(n->syncer), n->number);
-        bool ok = pl_cluster_signal(n, SIGCONT, &err) == PELAGO_OK;
-        pl_chaos_log(r, "continue", target, n->pid, ok, ok ? "" : err.text);
+        bool ok = pl_cluster_signal(n, SIGCONT, &why) == PELAGO_OK;
+        pl_chaos_log(r, "continue", target, n->pid, ok, ok ? "" : why.text);
         (void)free_disk(n, NULL);
     }
     remove_holds(r);
     if (access(r->proxy, F_OK) == 0) {
-        bool ok = pl_proxy_ask(r->proxy, "clear all", ASK_MS, answer, sizeof answer, &err) == PELAGO_OK;
-        pl_chaos_log(r, "clear", "all links", 0, ok, ok ? "" : err.text);
+        bool ok = pl_proxy_ask(r->proxy, "clear all", ASK_MS, answer, sizeof answer, &why) == PELAGO_OK;
+        pl_chaos_log(r, "clear", "all links", 0, ok, ok ? "" : why.text);
     }
+    if (r->failed == 0)
+        return PL_EXIT_OK;
+    (void)pl_fail(err, PELAGO_IO, "not everything could be taken back; remove by hand %s", r->first_failure);
+    return PL_EXIT_FAILED;
 }

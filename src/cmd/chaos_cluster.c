@@ -71,9 +71,12 @@ static enum pelago_status read_nodes(struct pl_cluster *c, const json_t *root, s
 {
     const json_t *learners = json_object_get(root, "learners"), *syncers = json_object_get(root, "syncers");
     size_t l = json_array_size(learners), s = json_array_size(syncers);
-    if (!json_is_array(learners) || !json_is_array(syncers) || l + s == 0 || l > PL_CHAOS_NODES_MAX ||
-        s > PL_CHAOS_NODES_MAX)
+    if (!json_is_array(learners) || !json_is_array(syncers) || l + s == 0)
         return pl_fail(err, PELAGO_CORRUPT, "%s/run.json names no learners and syncers", c->dir);
+    if (l > PL_CHAOS_NODES_MAX || s > PL_CHAOS_NODES_MAX - l)
+        return pl_fail(err, PELAGO_CORRUPT,
+                       "%s/run.json names %lu learners and %lu syncers, expected at most %u in all", c->dir,
+                       (uint64_t)l, (uint64_t)s, (unsigned)PL_CHAOS_NODES_MAX);
     struct pl_cluster_node *nodes = pl_alloc_zero(c->alloc, l + s, sizeof *nodes);
     if (nodes == NULL)
         return pl_fail(err, PELAGO_NOMEM, "there is no memory for %lu processes", (uint64_t)(l + s));
@@ -147,6 +150,8 @@ static enum pelago_status check_line(const struct pl_cluster_node *n, struct pl_
     if (len <= 0)
         return pl_fail(err, PELAGO_NOTFOUND, "process %u has ended", (unsigned)n->pid);
     line[len] = '\0';
+    if (is_ours(line, (size_t)len + 1, "run"))
+        return pl_fail(err, PELAGO_NOTFOUND, "process %u is just being started", (unsigned)n->pid);
     if (!is_ours(line, (size_t)len + 1, role))
         return pl_fail(err, PELAGO_INVALID, "process %u is no 'pelago %s': left alone", (unsigned)n->pid,
                        role);
@@ -158,13 +163,14 @@ enum pelago_status pl_cluster_signal(const struct pl_cluster_node *n, int number
     if (n->pid <= 1)
         return pl_fail(err, PELAGO_NOTFOUND, "it is not running");
     int fd = pidfd_open(n->pid, 0);
+    if (fd < 0 && errno == ESRCH)
+        return pl_fail(err, PELAGO_NOTFOUND, "process %u has ended", (unsigned)n->pid);
     if (fd < 0)
-        return pl_fail(err, PELAGO_NOTFOUND,
-                       errno == ESRCH ? "process %u has ended" : "process %u cannot be held",
-                       (unsigned)n->pid);
+        return pl_fail(err, PELAGO_IO, "process %u cannot be held: %s", (unsigned)n->pid, strerror(errno));
     enum pelago_status status = check_line(n, err);
     if (status == PELAGO_OK && pidfd_send_signal(fd, number, NULL, 0) != 0)
-        status = pl_fail(err, PELAGO_DENIED, "process %u: %s", (unsigned)n->pid, strerror(errno));
+        status = pl_fail(err, errno == ESRCH ? PELAGO_NOTFOUND : PELAGO_DENIED, "process %u: %s",
+                         (unsigned)n->pid, strerror(errno));
     close(fd);
     return status;
 }

@@ -39,7 +39,8 @@ enum pelago_status pl_cluster_refresh(struct pl_cluster *c, struct pl_error *err
 /* NULL: the file does not name it. */
 const struct pl_cluster_node *pl_cluster_find(const struct pl_cluster *c, bool syncer, uint32_t number);
 
-/* Sends the signal if the process is this node's. INVALID or NOTFOUND: err says why nothing was sent. */
+/* Sends the signal if the process is this node's. NOTFOUND: there is none now. Anything else but OK: there is one, and err
+ * says why nothing was sent. */
 enum pelago_status pl_cluster_signal(const struct pl_cluster_node *n, int number, struct pl_error *err);
 
 /* Is any process of the run there? */

@@ -2,6 +2,7 @@
  * a look at whether the run is still there. Whatever ends it, what it did is taken back first. */
 #include "cmd/chaos_run.h"
 
+#include "base/check.h"
 #include "base/num.h"
 #include "cmd/cmd.h"
 #include "os/clock.h"
@@ -47,7 +48,8 @@ static enum pelago_status make_schedule(struct pl_chaos_run *r, const struct pl_
 {
     uint32_t numbers[PL_CHAOS_NODES_MAX];
     const struct pl_cluster *c = r->cluster;
-    for (uint32_t i = 0; i < c->count && i < PL_CHAOS_NODES_MAX; i++)
+    pl_assert(c->count <= PL_CHAOS_NODES_MAX); /* in all: pl_cluster_refresh takes no more */
+    for (uint32_t i = 0; i < c->count; i++)
         numbers[i] = c->nodes[i].number;
     return pl_chaos_schedule_init(s, plan, numbers, c->learners, numbers + c->learners,
                                   c->count - c->learners, r->alloc, err);
@@ -82,9 +84,9 @@ static bool keep_time(struct pl_chaos_run *r, struct pl_chaos_schedule *s, const
 
 static void sum_up(struct pl_chaos_run *r, const char *why)
 {
-    char text[128];
-    (void)snprintf(text, sizeof text, "%s: %llu actions, %llu failed", why, (unsigned long long)r->done,
-                   (unsigned long long)r->failed);
+    char text[160];
+    (void)snprintf(text, sizeof text, "%s: %llu actions, %llu too late, %llu failed", why,
+                   (unsigned long long)r->done, (unsigned long long)r->late, (unsigned long long)r->failed);
     pl_chaos_log(r, "end", "plan", 0, true, text);
 }
 
@@ -112,5 +114,9 @@ int pl_chaos_perform(struct pl_chaos_run *r, const struct pl_chaos_plan *plan, s
     sum_up(r, ended ? "the run ended" : interrupted ? "interrupted" : "the plan ended");
     pl_chaos_schedule_release(&s);
     pl_alloc_free(r->alloc, r->slow, r->slow_room * sizeof *r->slow);
-    return PL_EXIT_OK;
+    if (r->failed == 0)
+        return PL_EXIT_OK;
+    (void)pl_fail(err, PELAGO_IO, "%lu of %lu actions could not be done, the first of them on %s", r->failed,
+                  r->done, r->first_failure);
+    return PL_EXIT_FAILED;
 }

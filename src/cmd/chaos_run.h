@@ -28,14 +28,19 @@ struct pl_chaos_run {
     uint64_t start_ns;
     struct pl_slow *slow;
     uint32_t slow_count, slow_room;
-    uint64_t done, failed; /* actions */
+    uint64_t done;           /* actions */
+    uint64_t late;           /* of these, what they were for was not there any more, which is no failure */
+    uint64_t failed;         /* and those that could not be done */
+    bool proxy_answered;     /* then one that does not any more has gone with its run */
+    char first_failure[320]; /* "learner 2: why"; failed > 0 */
 };
 
 #define PL_SLOW_PERIOD (20 * PL_MS)
 
 /* chaos_act.c: does it and writes it down; a failure is written down too. */
 void pl_chaos_act(struct pl_chaos_run *r, const struct pl_chaos_event *ev);
-void pl_chaos_heal_all(struct pl_chaos_run *r); /* everything that could have been left behind */
+/* Everything that could have been left behind. The exit code: a child that is still held down is a failure. */
+int pl_chaos_heal_all(struct pl_chaos_run *r, struct pl_error *err);
 /* Throttled processes whose edge has come; returns the time of the next, PL_NEVER. */
 uint64_t pl_chaos_throttle(struct pl_chaos_run *r, uint64_t now_ns);
 
@@ -45,7 +50,7 @@ void pl_chaos_log(struct pl_chaos_run *r, const char *action, const char *target
                   const char *text);
 bool pl_chaos_log_close(struct pl_chaos_run *r); /* false: lines were lost */
 
-/* chaos_run.c: the whole plan in real time; returns the exit code. */
+/* chaos_run.c: the whole plan in real time; returns the exit code, not OK with a sentence where an action failed. */
 int pl_chaos_perform(struct pl_chaos_run *r, const struct pl_chaos_plan *plan, struct pl_error *err);
 
 #endif

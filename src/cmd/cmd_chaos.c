@@ -160,7 +160,7 @@ static int perform(const struct chaos_call *call, struct pl_cluster *c, const st
         return pl_failure("chaos", &err);
     int code = PL_EXIT_OK;
     if (call->heal)
-        pl_chaos_heal_all(&r);
+        code = pl_chaos_heal_all(&r, &err);
     else
         code = pl_chaos_perform(&r, plan, &err);
     if (code != PL_EXIT_OK)

@@ -131,10 +131,28 @@ pids+=("$stranger")
 mkdir "$dir/other"
 printf '{"syncers":[],"learners":[{"name":"learner-1","pid":%d,"dir":"/"},{"name":"learner-2","pid":1,"dir":"/"}]}' $stranger >"$dir/other/run.json"
 printf 'kill learner 1\nkill learner 2\nfill-disk learner 1\nreset link learner 1\n' >"$dir/c.plan"
-"$pelago" chaos "$dir/other" --plan "$dir/c.plan" --quiet
+code=0
+"$pelago" chaos "$dir/other" --plan "$dir/c.plan" --quiet 2>"$dir/said" || code=$?
+[ $code = 1 ] || fail "actions that could not be done leave with $code"
+grep -q "3 of 4 actions could not be done, the first of them on learner 1: process $stranger is no 'pelago learner': left alone" "$dir/said" ||
+    fail "it says: $(cat "$dir/said")"
 kill -0 $stranger || fail "a process that is no pelago was killed"
 [ "$(grep -c '"ok":false' "$dir/other/chaos.jsonl")" = 4 ] || fail "four refusals expected: $(cat "$dir/other/chaos.jsonl")"
 grep -q "mount a tmpfs" "$dir/other/chaos.jsonl" || fail "filling / was not refused with advice"
+
+# ---- a victim that is dead already is no failure ----
+printf '{"syncers":[],"learners":[{"name":"learner-1","pid":null,"dir":"/"}]}' >"$dir/other/run.json"
+"$pelago" chaos "$dir/other" --kill-every 100ms --for 250ms --quiet || fail "killing the dead is no failure"
+grep -q "2 actions, 2 too late, 0 failed" "$dir/other/chaos.jsonl" || fail "it is not told: $(tail -n 3 "$dir/other/chaos.jsonl")"
+
+# ---- a file that names more processes than there can be ----
+python3 -c 'import json, sys
+nodes = [{"name": "x", "pid": None}] * 4096
+json.dump({"syncers": nodes, "learners": nodes}, open(sys.argv[1], "w"))' "$dir/other/run.json"
+code=0
+"$pelago" chaos "$dir/other" --kill-every 1s --for 2s --quiet --wait 0s 2>"$dir/said" || code=$?
+[ $code = 1 ] || fail "8192 processes leave with $code"
+grep -q "names 4096 learners and 4096 syncers, expected at most 4096 in all" "$dir/said" || fail "it says: $(cat "$dir/said")"
 
 # ---- a full disk, where a small one can be mounted ----
 mkdir "$dir/small"
