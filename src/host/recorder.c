@@ -2,6 +2,8 @@
  * is long enough; a file that cannot be written, or gets too long, ends there and nobody else notices. */
 #include "host/recorder_int.h"
 
+#include "host/work.h"
+
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/hash.h"
@@ -10,16 +12,23 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BUFFER_BYTES = 256 << 10 };
+enum { BUFFER_BYTES = 256 << 10, WAITING_BYTES_MAX = 64 << 20 };
 #define FILE_BYTES_MAX (UINT64_C(16) << 30)
 
 struct pl_recorder {
+    struct pl_job job; /* first: a worker writes `writing` */
     struct pl_alloc alloc;
     FILE *file;
-    struct pl_buf out;     /* not yet written */
+    struct pl_buf out;     /* whole entries, not yet written */
+    struct pl_buf writing; /* the worker's while it is busy */
     struct pl_buf effects; /* scratch */
     uint64_t bytes;
-    bool bad;
+    bool ended;  /* no more entries */
+    bool failed; /* to write: the worker's while it is busy */
+    bool busy;
+    uv_loop_t *loop; /* NULL: our own thread writes */
+    void (*written)(void *user);
+    void *user;
 };
 
 /* ---- putting ---- */
@@ -97,6 +106,7 @@ static void put_effect(struct pl_buf *b, bool *good, const struct pl_sync_effect
         put(b, good, fx->u.merge.fragment, 4);
         put(b, good, fx->u.merge.round, 8);
         put(b, good, fx->u.merge.base_version, 8);
+        put(b, good, fx->u.merge.closing, 1);
         put_contributors(b, good, fx->u.merge.contributors, fx->u.merge.contributor_count);
         break;
     case PL_SYNC_FX_STORE: {
@@ -184,14 +194,61 @@ static void put_event(struct pl_buf *b, bool *good, const struct pl_sync_event *
 
 /* ---- the file ---- */
 
+static void write_all(struct pl_recorder *r)
+{
+    struct pl_buf *b = &r->writing;
+    if (fwrite(b->data, 1, b->len, r->file) != b->len || fflush(r->file) != 0)
+        r->failed = true;
+    b->len = 0;
+}
+
+static void write_job(struct pl_job *job)
+{
+    write_all((struct pl_recorder *)job);
+}
+
+static void write_done(struct pl_job *job)
+{
+    struct pl_recorder *r = (struct pl_recorder *)job;
+    r->busy = false;
+    r->ended = r->ended || r->failed;
+    if (r->out.len >= BUFFER_BYTES)
+        pl_recorder_flush(r);
+    r->written(r->user); /* which may free r, where it is not busy again */
+}
+
 void pl_recorder_flush(struct pl_recorder *r)
 {
-    if (r->bad || r->out.len == 0)
+    struct pl_buf next = r->out;
+    if (r->busy || r->out.len == 0)
         return;
-    if (fwrite(r->out.data, 1, r->out.len, r->file) != r->out.len || fflush(r->file) != 0 ||
-        r->bytes > FILE_BYTES_MAX)
-        r->bad = true;
-    r->out.len = 0;
+    if (r->failed) {
+        r->out.len = 0;
+        return;
+    }
+    r->out = r->writing;
+    r->writing = next;
+    if (r->loop == NULL) {
+        write_all(r);
+        r->ended = r->ended || r->failed;
+        return;
+    }
+    r->busy = true;
+    r->job.run = write_job;
+    r->job.done = write_done;
+    pl_work_start(r->loop, &r->job);
+}
+
+void pl_recorder_use_workers(struct pl_recorder *r, uv_loop_t *loop, void (*written)(void *user), void *user)
+{
+    r->loop = loop;
+    r->written = written;
+    r->user = user;
+}
+
+bool pl_recorder_busy(const struct pl_recorder *r)
+{
+    return r != NULL && r->busy;
 }
 
 /* Room for the entry's head; the length is put in when it is known. */
@@ -208,20 +265,20 @@ static void end_entry(struct pl_recorder *r, size_t at, bool good)
 {
     if (!good) {
         r->out.len = at;
-        pl_recorder_flush(r);
-        r->bad = true;
-        return;
+        r->ended = true;
+    } else {
+        pl_put_le(r->out.data + at + 1, r->out.len - at - PL_ENTRY_HEAD_BYTES, 4);
+        r->bytes += r->out.len - at;
+        r->ended = r->bytes > FILE_BYTES_MAX || (r->busy && r->out.len > WAITING_BYTES_MAX);
     }
-    pl_put_le(r->out.data + at + 1, r->out.len - at - PL_ENTRY_HEAD_BYTES, 4);
-    r->bytes += r->out.len - at;
-    if (r->out.len >= BUFFER_BYTES)
+    if (r->out.len >= BUFFER_BYTES || r->ended)
         pl_recorder_flush(r);
 }
 
 static void put_raw(struct pl_recorder *r, uint8_t kind, const uint8_t *bytes, size_t len)
 {
     bool good = true;
-    if (r->bad)
+    if (r->ended)
         return;
     size_t at = begin_entry(r, &good, kind);
     good = good && pl_buf_append(&r->out, bytes, len) == PELAGO_OK;
@@ -241,7 +298,7 @@ void pl_recorder_replay(struct pl_recorder *r, const uint8_t *record, size_t len
 void pl_recorder_step(struct pl_recorder *r, const struct pl_sync_event *ev, const struct pl_sync_fxs *fxs)
 {
     bool good = true;
-    if (r->bad)
+    if (r->ended)
         return;
     size_t at = begin_entry(r, &good, PL_ENTRY_EVENT);
     put_event(&r->out, &good, ev);
@@ -253,7 +310,7 @@ void pl_recorder_step(struct pl_recorder *r, const struct pl_sync_event *ev, con
 bool pl_recorder_good(const struct pl_recorder *r, uint64_t *bytes)
 {
     *bytes = r->bytes;
-    return !r->bad;
+    return !r->ended;
 }
 
 static void put_head(struct pl_recorder *r, bool *good, const struct pl_sync_options *o,
@@ -287,13 +344,14 @@ enum pelago_status pl_recorder_new(struct pl_recorder **out, const struct pl_all
         return pl_fail(err, PELAGO_NOMEM, "there is no memory for the recorder");
     r->alloc = *alloc;
     pl_buf_init(&r->out, &r->alloc, UINT64_C(1) << 30);
+    pl_buf_init(&r->writing, &r->alloc, UINT64_C(1) << 30);
     pl_buf_init(&r->effects, &r->alloc, UINT64_C(1) << 30);
     put_head(r, &good, options, origin);
     r->file = good ? fopen(path, "wbe") : NULL;
     if (r->file != NULL)
         pl_recorder_flush(r); /* a process killed while it reads its journal leaves a recording, too */
     int code = errno;
-    if (r->file == NULL || r->bad) {
+    if (r->file == NULL || r->failed) {
         pl_recorder_free(r);
         return pl_fail(err, PELAGO_IO, "the recording %s cannot be written: %s", path,
                        good ? strerror(code) : "out of memory");
@@ -306,11 +364,14 @@ void pl_recorder_free(struct pl_recorder *r)
 {
     if (r == NULL)
         return;
+    pl_assert(!r->busy);
     if (r->file != NULL) {
+        r->loop = NULL;
         pl_recorder_flush(r);
         (void)fclose(r->file);
     }
     pl_buf_release(&r->out);
+    pl_buf_release(&r->writing);
     pl_buf_release(&r->effects);
     struct pl_alloc alloc = r->alloc;
     pl_alloc_free(&alloc, r, sizeof *r);

@@ -5,7 +5,8 @@
 #include "base/buf.h"
 #include "host/recorder.h"
 
-#define PL_RECORDER_MAGIC "PELAGOR1"
+#define PL_RECORDER_MAGIC "PELAGOR2"
+#define PL_RECORDER_OLD "PELAGOR1" /* its hashes leave out which rounds close a fragment */
 enum { PL_ENTRY_LOAD = 1, PL_ENTRY_REPLAY = 2, PL_ENTRY_EVENT = 3, PL_ENTRY_HEAD_BYTES = 5 };
 
 /* A hash of effects by their meaning: no padding, no pointers. scratch is a buffer to write them into. */

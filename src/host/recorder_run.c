@@ -63,6 +63,9 @@ static enum pelago_status read_head(struct run *x)
 {
     bool end;
     PL_TRY(take(x, &x->head, 24, &end));
+    if (!end && memcmp(x->head.data, PL_RECORDER_OLD, 8) == 0)
+        return pl_fail(x->err, PELAGO_UNSUPPORTED,
+                       "the recording was made by an older version of pelago: replay it with that one");
     if (end || memcmp(x->head.data, PL_RECORDER_MAGIC, 8) != 0)
         return no_recording(x);
     x->options.shard = (uint32_t)pl_get_le(x->head.data + 8, 4);

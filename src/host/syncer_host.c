@@ -234,6 +234,11 @@ static void on_sweep(uv_timer_t *timer)
         pl_announcer_tick(h);
 }
 
+static void recorded(void *user)
+{
+    pl_shost_stop_check(user);
+}
+
 void pl_shost_start_timers(struct pl_syncer_host *h)
 {
     uv_timer_t *timers[] = {&h->timer, &h->sweep, &h->later};
@@ -242,6 +247,8 @@ void pl_shost_start_timers(struct pl_syncer_host *h)
         timers[i]->data = h;
         h->timers_open++;
     }
+    if (h->recorder != NULL)
+        pl_recorder_use_workers(h->recorder, h->o.loop, recorded, h);
     h->armed_ns = PL_NEVER;
     h->running = true;
     (void)uv_timer_start(&h->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
@@ -285,7 +292,7 @@ void pl_shost_free(struct pl_syncer_host *h)
 void pl_shost_stop_check(struct pl_syncer_host *h)
 {
     if (!h->stopping || h->jobs > 0 || h->timers_open > 0 || pl_vault_busy(h) || pl_announcer_busy(h) ||
-        pl_door_keeper_busy(h->door))
+        pl_door_keeper_busy(h->door) || pl_recorder_busy(h->recorder))
         return;
     void (*done)(void *user) = h->stopped;
     void *user = h->stopped_user;

@@ -159,7 +159,7 @@ def replays():
     brief.end(signal.SIGKILL)
     out = run("replay", temp / "brief.events")[0]
     assert "the same effects again" in out and " 0 messages" in out, out
-    (temp / "noise").write_bytes(b"PELAGOR1" + os.urandom(100))
+    (temp / "noise").write_bytes(b"PELAGOR2" + os.urandom(100))
     run("replay", temp / "noise", code=1)
     run("replay", temp / "nothing", code=1)
     refused("expected one file", "replay", code=2)
