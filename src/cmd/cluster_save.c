@@ -2,7 +2,6 @@
 #include "cmd/cluster_save.h"
 
 #include "cmd/cluster_home.h"
-#include "cmd/cluster_view.h"
 #include "cmd/train_args.h"
 #include "host/home.h"
 #include "train/checkpoint.h"
@@ -90,10 +89,4 @@ enum pelago_status pl_cluster_save(const struct pl_syncer_host *h, const char *f
     pl_alloc_free(&alloc, block, layout.tensors.floats * sizeof *block);
     pl_layout_release(&layout);
     return st;
-}
-
-uint32_t pl_cluster_connected(struct pl_bytes status)
-{
-    static struct pl_cluster_view view;
-    return pl_cluster_view_parse(&view, status, NULL) == PELAGO_OK ? view.connected : 0;
 }

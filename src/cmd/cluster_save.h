@@ -1,4 +1,4 @@
-/* cmd/cluster_save.h - the global model of a syncer as a checkpoint, and who is still connected. */
+/* cmd/cluster_save.h - the global model of a syncer as a checkpoint. */
 #ifndef PL_CMD_CLUSTER_SAVE_H
 #define PL_CMD_CLUSTER_SAVE_H
 
@@ -12,8 +12,5 @@ enum pelago_status pl_cluster_save(const struct pl_syncer_host *h, const char *f
 enum pelago_status pl_cluster_save_params(const struct pl_settings *s, const struct pl_tensors *tensors,
                                           const float *params, const char *folder, struct pl_bytes tokenizer,
                                           struct pl_error *err);
-
-/* Learners that are connected, by a syncer's status. */
-uint32_t pl_cluster_connected(struct pl_bytes status);
 
 #endif

@@ -16,6 +16,7 @@
 #include "host/join.h"
 #include "host/reduce_host.h"
 #include "host/syncer_host.h"
+#include "host/work.h"
 #include "os/clock.h"
 
 #include <signal.h>
@@ -27,6 +28,14 @@ static const uint64_t join_patience_ns = 60 * PL_SEC, linger_step_ms = 100;
 static const uint64_t linger_max_ns = 10 * PL_SEC, linger_shards_ns = 600 * PL_SEC;
 static const uint64_t default_linger_ns = 5 * PL_SEC;
 static const char default_listen[] = "0.0.0.0:7441";
+
+/* The final model on its way to the disk: learners hear of the end meanwhile, and status answers. */
+struct save {
+    struct pl_job job; /* first */
+    struct syncer *s;
+    enum pelago_status status;
+    struct pl_error err;
+};
 
 struct syncer {
     struct pl_cluster_args args;
@@ -41,7 +50,8 @@ struct syncer {
     uv_signal_t term, interrupt;
     uv_timer_t linger;
     uint64_t finished_ns, linger_ns; /* PL_NONE64: --linger is not given */
-    bool finished, stopping, failed;
+    bool finished, stopping, failed, saving, stop_due;
+    struct save save;
     int caught;
     struct pl_syncer_host *host;   /* or */
     struct pl_reduce_host *reduce; /* of the synchronous algorithms */
@@ -75,14 +85,9 @@ static enum pelago_status host_status(struct syncer *s, struct pl_buf *out)
 }
 
 /* Learners that are connected now. */
-static uint32_t host_connected(struct syncer *s)
+static uint32_t host_connected(const struct syncer *s)
 {
-    struct pl_buf text;
-    pl_buf_init(&text, &s->alloc, PL_JSON_BYTES_MAX);
-    enum pelago_status st = host_status(s, &text);
-    uint32_t count = st == PELAGO_OK ? pl_cluster_connected((struct pl_bytes){text.data, text.len}) : 0;
-    pl_buf_release(&text);
-    return count;
+    return s->host != NULL ? pl_syncer_host_connected(s->host) : pl_reduce_host_connected(s->reduce);
 }
 
 /* The last state of a run that is complete, for whoever comes too late to ask. */
@@ -110,6 +115,10 @@ static void stop(struct syncer *s)
 {
     if (s->stopping)
         return;
+    if (s->saving) { /* the worker reads the host's values */
+        s->stop_due = true;
+        return;
+    }
     s->stopping = true;
     if (s->host != NULL)
         pl_syncer_host_stop(s->host, on_stopped, s);
@@ -153,6 +162,31 @@ static void on_linger(uv_timer_t *timer)
     stop(s);
 }
 
+/* Worker. The values stand: nothing is merged any more. */
+static void save_model(struct pl_job *job)
+{
+    struct save *v = (struct save *)job;
+    v->status = pl_cluster_save(v->s->host, v->s->dir, &v->err);
+}
+
+static void model_saved(struct pl_job *job)
+{
+    struct save *v = (struct save *)job;
+    struct syncer *s = v->s;
+    s->saving = false;
+    if (v->status != PELAGO_OK) {
+        s->failed = true;
+        s->err = v->err;
+        s->stop_due = true;
+    } else {
+        pl_log_line(NULL, "run.saved the global model is a checkpoint in the folder");
+    }
+    if (s->stop_due)
+        stop(s);
+    else
+        (void)uv_timer_start(&s->linger, on_linger, linger_step_ms, linger_step_ms);
+}
+
 static void on_finished(void *user)
 {
     struct syncer *s = user;
@@ -161,14 +195,14 @@ static void on_finished(void *user)
     s->finished = true;
     s->finished_ns = pl_clock_ns();
     pl_log_line(NULL, "run.complete the token budget is reached and every fragment is merged");
-    if (s->host != NULL && pl_cluster_save(s->host, s->dir, &s->err) != PELAGO_OK) {
-        s->failed = true;
-        stop(s);
+    if (s->host == NULL) {
+        pl_log_line(NULL, "run.saved the first learner has the model as a checkpoint");
+        (void)uv_timer_start(&s->linger, on_linger, linger_step_ms, linger_step_ms);
         return;
     }
-    pl_log_line(NULL, s->host != NULL ? "run.saved the global model is a checkpoint in the folder"
-                                      : "run.saved the first learner has the model as a checkpoint");
-    (void)uv_timer_start(&s->linger, on_linger, linger_step_ms, linger_step_ms);
+    s->saving = true;
+    s->save = (struct save){.job = {.run = save_model, .done = model_saved}, .s = s};
+    pl_work_start(&s->loop, &s->save.job);
 }
 
 /* ---- the folder ---- */

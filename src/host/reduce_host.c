@@ -473,6 +473,11 @@ const struct pl_settings *pl_reduce_host_settings(const struct pl_reduce_host *h
     return &h->settings;
 }
 
+uint32_t pl_reduce_host_connected(const struct pl_reduce_host *h)
+{
+    return pl_rhost_present(h);
+}
+
 const char *pl_reduce_host_address(const struct pl_reduce_host *h)
 {
     return h->address;

@@ -327,6 +327,14 @@ const struct pl_settings *pl_syncer_host_settings(const struct pl_syncer_host *h
     return &h->settings;
 }
 
+uint32_t pl_syncer_host_connected(const struct pl_syncer_host *h)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < h->options.learners_max; i++)
+        count += h->members[i].identity != 0 && h->members[i].conns > 0 ? 1 : 0;
+    return count;
+}
+
 const char *pl_syncer_host_address(const struct pl_syncer_host *h)
 {
     return h->address;

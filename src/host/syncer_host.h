@@ -51,6 +51,7 @@ void pl_syncer_host_stop(struct pl_syncer_host *h, void (*done)(void *user), voi
 
 const struct pl_settings *pl_syncer_host_settings(const struct pl_syncer_host *h);
 const char *pl_syncer_host_address(const struct pl_syncer_host *h); /* as learners dial it */
+uint32_t pl_syncer_host_connected(const struct pl_syncer_host *h);  /* learners, now */
 uint64_t pl_syncer_host_run_id(const struct pl_syncer_host *h);
 
 /* An invitation, as text (home shard). seconds 0: for ever. */
@@ -61,7 +62,8 @@ enum pelago_status pl_syncer_host_invite(struct pl_syncer_host *h, enum pl_role 
 /* JSON (docs/status.md). */
 enum pelago_status pl_syncer_host_status(struct pl_syncer_host *h, struct pl_buf *out);
 
-/* The global parameters of this shard's fragments into a model's block; between two steps of the loop. */
+/* The global parameters of this shard's fragments into a model's block; between two steps of the loop or, from a worker,
+ * once finished() was called: nothing is merged after that. */
 void pl_syncer_host_values(const struct pl_syncer_host *h, float *block);
 
 #endif

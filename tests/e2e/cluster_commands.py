@@ -302,6 +302,25 @@ def skewed_clocks():
     s.end()
 
 
+def slow_end():
+    """The disk takes long for the final model: the syncer answers meanwhile, hears of a stop, and ends with the model whole."""
+    library, home, until_there = os.environ.get("PELAGO_SLOW_SYNC"), temp / "slow-end", temp / "slow-end-over"
+    if library is None:
+        return
+    slow = {"env": {**os.environ, "LD_PRELOAD": library, "PELAGO_SLOW_NAME": "model-", "PELAGO_SLOW_UNTIL": str(until_there)}}
+    s = Process("syncer", "--dir", home, "--listen", "127.0.0.1:0", *TINY, "--tokens", "20k", **slow)
+    learner = Process("learner", "--join", token_of(s), "--dir", temp / "e1", "--threads", 1)
+    s.until_says("run.complete")
+    assert learner.popen.wait(PATIENCE) == 0, learner.said()  # it heard of the end
+    state = status(home)
+    assert state["phase"] == "done" and "run.saved" not in s.said(), s.said()
+    s.popen.send_signal(signal.SIGTERM)
+    s.until_says("syncer.stop")
+    until_there.touch()
+    assert s.popen.wait(PATIENCE) == 0 and "run.saved" in s.said(), s.said()
+    assert "loss" in run("eval", home, "--data", "builtin:tales", "--tokens", 500)[0]
+
+
 def cpu_seconds(pid):
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -586,7 +605,7 @@ def live_screen():
 
 with tempfile.TemporaryDirectory() as name:
     temp = Path(name)
-    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, leaving, mirror, full_disk, whole_run, parent_dies,
+    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, leaving, slow_end, mirror, full_disk, whole_run, parent_dies,
              hopeless, left_out, broken_links, shards, codecs, live_screen]
     try:
         for part in parts:
