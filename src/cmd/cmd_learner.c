@@ -15,6 +15,7 @@
 #include "host/learner_host.h"
 #include "host/reduce_learner.h"
 #include "model/engine.h"
+#include "net/address.h"
 #include "train/dataset.h"
 
 #include <errno.h>
@@ -71,6 +72,8 @@ static enum pelago_status choose_folder(struct learner *l)
     if (l->dir != NULL && strlen(l->dir) >= sizeof l->folder)
         return pl_fail(&l->err, PELAGO_LIMIT, "the name of the folder is too long");
     (void)pl_fmt(l->folder, sizeof l->folder, "%s", l->dir != NULL ? l->dir : "");
+    if (l->address != NULL)
+        PL_TRY(pl_address_parse(l->address, &(struct pl_address){.port = ""}, &l->err));
     if (l->join == NULL)
         return PELAGO_OK;
     PL_TRY(pl_token_given(l->join, l->token, &l->err));
@@ -91,6 +94,7 @@ static enum pelago_status join(struct learner *l)
     struct pl_join j = {.alloc = &l->alloc,
                         .folder = l->folder,
                         .token = l->token[0] != '\0' ? l->token : NULL,
+                        .address = l->address,
                         .role = PL_ROLE_LEARNER,
                         .patience_ns = l->patience_ns,
                         .log = pl_log_line};
@@ -293,8 +297,6 @@ static bool check(struct learner *l, const struct pl_words *words, int *code)
 {
     if (words->count > 0)
         *code = pl_usage_error(command, "unexpected '%s'", pl_text_clip(words->at[0]).at);
-    else if (l->join == NULL && l->address != NULL)
-        *code = pl_usage_error(command, "--address goes with --join TOKEN");
     else if (l->join == NULL && l->dir == NULL)
         *code = pl_usage_error(command,
                                "--join TOKEN is needed, or --dir FOLDER of a learner that took part before");
@@ -317,7 +319,8 @@ static bool parse(struct learner *l, int argc, char **argv, int *code)
     const struct pl_option table[] = {
         {"join", "TOKEN", "who invited you; @FILE reads the token from a file", PL_OPTION_TEXT, &l->join, 0,
          0},
-        {"address", "HOST:PORT", "dial the syncer here, not where the token says (a tunnel, a proxy)",
+        {"address", "HOST:PORT",
+         "the syncer is here, whatever token or folder say (it has moved; a tunnel); kept for later starts",
          PL_OPTION_TEXT, &l->address, 0, 0},
         {"dir", "FOLDER", "identity and checkpoint (default: ~/.pelago/RUN)", PL_OPTION_TEXT, &l->dir, 0, 0},
         {"data", "NAME", "where this machine has the run's data (default: as the run calls it)",

@@ -125,26 +125,27 @@ static enum pelago_status become_somebody(struct pl_join *j, const struct pl_tok
     return check_own(j, token, err);
 }
 
-/* Where home is: a token says it anew, the folder remembers. */
+/* Where home is: who starts us says it anew, or a token does; the folder remembers. */
 static enum pelago_status find_home(struct pl_join *j, const struct pl_token *token, struct pl_error *err)
 {
     /* A shard's own address is in a file called so. */
     const char *name = j->role == PL_ROLE_SHARD ? "home" : "address";
+    const char *told = j->address != NULL ? j->address : token != NULL ? token->address : NULL;
     struct pl_buf text;
-    if (token != NULL) {
-        (void)pl_fmt(j->address, sizeof j->address, "%s", token->address);
-        return pl_home_write(j->dir, name, (struct pl_bytes){j->address, strlen(j->address)}, false, err);
+    if (told != NULL) {
+        (void)pl_fmt(j->home, sizeof j->home, "%s", told);
+        return pl_home_write(j->dir, name, (struct pl_bytes){j->home, strlen(j->home)}, false, err);
     }
-    pl_buf_init(&text, j->alloc, sizeof j->address - 1);
+    pl_buf_init(&text, j->alloc, sizeof j->home - 1);
     enum pelago_status st = pl_home_read(j->dir, name, &text, err);
     if (st == PELAGO_OK) {
-        memcpy(j->address, text.data, text.len);
-        j->address[text.len] = '\0';
-        j->address[strcspn(j->address, "\r\n")] = '\0';
+        memcpy(j->home, text.data, text.len);
+        j->home[text.len] = '\0';
+        j->home[strcspn(j->home, "\r\n")] = '\0';
     }
     pl_buf_release(&text);
     if (st == PELAGO_NOTFOUND)
-        return pl_fail(err, st, "%s does not say where the syncer is: start once with --join TOKEN",
+        return pl_fail(err, st, "%s does not say where the syncer is: start once with --address HOST:PORT",
                        j->folder);
     return st;
 }
@@ -158,7 +159,7 @@ static enum pelago_status ask(struct pl_join *j, enum pl_ask what, struct pl_buf
     enum pelago_status st;
     do {
         out->len = 0;
-        st = pl_door_ask(j->alloc, j->address, &j->own, &q, TRY_NS, out, err);
+        st = pl_door_ask(j->alloc, j->home, &j->own, &q, TRY_NS, out, err);
     } while (st != PELAGO_OK && again(j, &a, st, err));
     return st;
 }

@@ -16,6 +16,7 @@ struct pl_join {
     struct pl_posix_dir *dir; /* locked by the caller */
     const char *folder;       /* its name, for sentences */
     const char *token;        /* text; NULL: the folder has taken part before */
+    const char *address;      /* NULL, or where home is from now on, whatever token and folder say */
     enum pl_role role;
     uint32_t shard;
     uint64_t
@@ -24,7 +25,7 @@ struct pl_join {
     void *user;
 
     struct pl_credentials own; /* what comes of it */
-    char address[PL_ADDRESS_MAX];
+    char home[PL_ADDRESS_MAX]; /* its address */
     struct pl_settings settings;
     uint64_t settings_digest;
     bool

@@ -42,7 +42,7 @@ static enum pelago_status join(struct pl_learner_host *h, struct pl_error *err)
         st = pl_join_tokenizer(&j, &h->tokenizer, err);
     h->own = j.own;
     h->settings = j.settings;
-    memcpy(h->address, j.address, sizeof h->address);
+    memcpy(h->address, j.home, sizeof h->address);
     memset(&j.own, 0, sizeof j.own);
     return st;
 }

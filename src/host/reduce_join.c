@@ -40,7 +40,7 @@ static enum pelago_status join(struct pl_reduce_kit *k, const struct pl_learner_
     k->own = j.own;
     k->settings = j.settings;
     k->settings_digest = j.settings_digest;
-    memcpy(k->address, j.address, sizeof k->address);
+    memcpy(k->address, j.home, sizeof k->address);
     memset(&j.own, 0, sizeof j.own);
     return st;
 }

@@ -359,6 +359,41 @@ def mirror():
     s.end()
 
 
+def moved():
+    """The syncer's machine is lost, and its address with it: it goes on from the mirror at another port, and learners follow."""
+    home, copy = temp / "moving", temp / "moved"
+    s = syncer(home, *TINY, "--tokens", "100M", "--mirror", copy)
+    names = [temp / f"w{i}" for i in (1, 2)]
+    token = run("invite", home, "--bare", "--uses", 2)[0].strip()
+    learners = [Process("learner", "--join", token, "--dir", name, "--threads", 1, "--pace", "10ms") for name in names]
+    until(lambda: status(home)["alive"] == 2 and status(home)["merges"] > 20, "merges", s.popen)
+    before, old = {f["fragment"]: f["version"] for f in status(home)["fragments"]}, (home / "address").read_text().strip()
+    s.end(signal.SIGKILL)
+    shutil.rmtree(home)
+    with socket.socket() as taken:  # and nobody gets the old address back
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", int(old.split(":")[1])))
+        s = Process("syncer", "--dir", copy, "--listen", "127.0.0.2:0")
+        s.until_says("syncer.listen")
+        new = (copy / "address").read_text().strip()
+        assert new != old, new
+        after = status(copy)
+        assert all(f["version"] >= before[f["fragment"]] for f in after["fragments"]), (before, after)
+        assert all(learner.end() == 128 + signal.SIGTERM for learner in learners)
+        refused("an address is written host:port", "learner", "--dir", names[0], "--address", "nonsense", code=2)
+        learners = [Process("learner", "--dir", name, "--threads", 1, "--pace", "10ms", "--address", new) for name in names]
+        until(lambda: status(copy)["alive"] == 2 and status(copy)["merges"] > after["merges"] + 20, "merges again", s.popen)
+        assert {x["identity"] for x in status(copy)["learners"] if x["alive"]} == {1, 2}, status(copy)["learners"]
+        learners[0].end()  # the folder remembers
+        learners[0] = Process("learner", "--dir", names[0], "--threads", 1, "--pace", "10ms")
+        merged = status(copy)["merges"]
+        learners[0].until_says("shard.live")
+        until(lambda: status(copy)["merges"] > merged + 8, "merges with both", s.popen)
+        for learner in learners:
+            learner.end()
+        s.end()
+
+
 def full_disk():
     """The syncer's disk is full for a while: nothing is announced, nobody stops, and it goes on when there is room."""
     disk = temp / "disk"
@@ -605,7 +640,7 @@ def live_screen():
 
 with tempfile.TemporaryDirectory() as name:
     temp = Path(name)
-    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, leaving, slow_end, mirror, full_disk, whole_run, parent_dies,
+    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, leaving, slow_end, mirror, moved, full_disk, whole_run, parent_dies,
              hopeless, left_out, broken_links, shards, codecs, live_screen]
     try:
         for part in parts:
