@@ -105,6 +105,10 @@ enum pelago_status pl_operator_load(struct pl_operator *o, const char *folder, s
     enum pelago_status st = pl_home_load_credentials(dir, "operator", &alloc, &o->own, err);
     if (st == PELAGO_OK)
         renew(o, dir, &alloc);
+    else if (st == PELAGO_IO)
+        (void)pl_fail(err, st,
+                      "the file operator in %s cannot be used: %s; ask as the user who runs the syncer",
+                      pl_text_clip(o->folder).at, pl_posix_dir_reason(dir));
     else
         (void)pl_fail(err, st, "the file operator in %s cannot be used: %s", pl_text_clip(o->folder).at,
                       pl_posix_dir_reason(dir)[0] != '\0' ? pl_posix_dir_reason(dir) : pl_status_text(st));

@@ -29,7 +29,8 @@ static enum pelago_status save(struct pl_posix_dir *dir, const struct pl_alloc *
     struct pl_error why;
     enum pelago_status st = pl_checkpoint_save(pl_posix_dir_table(dir), alloc, step, c, 1, &why);
     if (st != PELAGO_OK)
-        return pl_fail(err, st, "the model could not be saved: %s (%s)", why.text, pl_posix_dir_reason(dir));
+        return pl_fail(err, st, "the model could not be saved: %s (%s%s)", why.text, pl_posix_dir_reason(dir),
+                       pl_posix_dir_advice(dir));
     return PELAGO_OK;
 }
 

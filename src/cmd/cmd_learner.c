@@ -16,6 +16,7 @@
 #include "host/reduce_learner.h"
 #include "model/engine.h"
 #include "net/address.h"
+#include "os/errors.h"
 #include "train/dataset.h"
 
 #include <errno.h>
@@ -194,7 +195,9 @@ static bool open_file(struct learner *l, const char *path, const char *mode, FIL
     *out = path != NULL ? fopen(path, mode) : NULL;
     if (path == NULL || *out != NULL)
         return true;
-    (void)pl_fail(&l->err, PELAGO_IO, "%s cannot be written: %s", pl_text_clip(path).at, strerror(errno));
+    int code = errno;
+    (void)pl_fail(&l->err, PELAGO_IO, "%s cannot be written: %s%s", pl_text_clip(path).at, strerror(code),
+                  pl_os_advice(code));
     return false;
 }
 

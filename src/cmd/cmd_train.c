@@ -81,8 +81,8 @@ static enum pelago_status take_folder(struct run *r)
     struct pl_error why;
     enum pelago_status st = pl_files_write(dir, probe, (struct pl_bytes){probe, sizeof probe}, &why);
     if (st != PELAGO_OK)
-        return pl_fail(&r->err, st, "the folder %s cannot be written to: %s", r->args.out,
-                       pl_posix_dir_reason(r->dir));
+        return pl_fail(&r->err, st, "the folder %s cannot be written to: %s%s", r->args.out,
+                       pl_posix_dir_reason(r->dir), pl_posix_dir_advice(r->dir));
     (void)dir.ops->remove(dir.self, probe);
     return PELAGO_OK;
 }

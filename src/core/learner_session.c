@@ -377,8 +377,10 @@ void pl_learner_on_manifest(struct pl_learner *l, uint32_t shard, const struct p
         status =
             pl_fail(&err, PELAGO_INVALID, "MANIFEST.run_id is %lx, WELCOME said %lx", m->run_id, l->run_id);
     if (status == PELAGO_OK && m->fragments.count > l->options.fragments_max)
-        status = pl_fail(&err, PELAGO_LIMIT, "MANIFEST.fragments has %u entries, this learner can take %u",
-                         (unsigned)m->fragments.count, (unsigned)l->options.fragments_max);
+        status = pl_fail(
+            &err, PELAGO_LIMIT,
+            "MANIFEST.fragments has %u entries, this learner can take %u: use the same version of pelago",
+            (unsigned)m->fragments.count, (unsigned)l->options.fragments_max);
     if (status != PELAGO_OK) {
         /* Our own run's syncer has it from its disk: asking again gives the same. */
         pl_learner_disconnect(l, shard, PL_LINK_CONTROL, out, PL_REASON_BAD_MESSAGE, "%s", err.text);

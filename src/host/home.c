@@ -30,7 +30,8 @@ enum pelago_status pl_home_write(struct pl_posix_dir *dir, const char *name, str
     enum pelago_status st = put(dir, name, bytes, secret, err);
     if (st == PELAGO_OK)
         return st;
-    return pl_fail(err, st, "the file %s cannot be written: %s", name, pl_posix_dir_reason(dir));
+    return pl_fail(err, st, "the file %s cannot be written: %s%s", name, pl_posix_dir_reason(dir),
+                   pl_posix_dir_advice(dir));
 }
 
 enum pelago_status pl_home_read(struct pl_posix_dir *dir, const char *name, struct pl_buf *out,

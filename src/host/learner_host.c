@@ -336,14 +336,14 @@ static void begin_steps(struct pl_learner_host *h)
 
 /* ---- the bell ---- */
 
-/* The syncer's manifest and ours are not the same, though the settings are. */
+/* The syncer's manifest is not the one that this folder's settings make. */
 static void refuse(struct pl_learner_host *h)
 {
     h->refuse_due = false;
-    (void)pl_fail(
-        &h->why, PELAGO_UNSUPPORTED,
-        "the syncer cuts the model otherwise than this program does: use the same version of pelago "
-        "on both sides");
+    (void)pl_fail(&h->why, PELAGO_UNSUPPORTED,
+                  "this folder's settings give another model than the syncer has: use the same version of "
+                  "pelago on both "
+                  "sides, or join anew with a new token and another --dir");
     pl_lhost_leave(h);
 }
 

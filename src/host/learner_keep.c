@@ -166,8 +166,8 @@ static void written(struct pl_job *job)
         k->told = k->told_now;
         k->complaints = 0;
     } else if (k->complaints++ == 0) {
-        pl_lhost_log(h, "the checkpoint was not written: %s (%s); the one before is kept, training goes on",
-                     k->err.text, pl_posix_dir_reason(h->disk));
+        pl_lhost_log(h, "the checkpoint was not written: %s (%s%s); the one before is kept, training goes on",
+                     k->err.text, pl_posix_dir_reason(h->disk), pl_posix_dir_advice(h->disk));
     }
     drop(h);
     pl_lhost_keep_release(h);

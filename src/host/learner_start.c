@@ -70,7 +70,12 @@ static enum pelago_status open_data(struct pl_learner_host *h, struct pl_error *
                                    .valid_tokens = s->eval_tokens,
                                    .seed = s->trainer.seed,
                                    .threads = h->o.threads};
-    PL_TRY(pl_dataset_open(&h->data, &h->alloc, &o, err));
+    struct pl_error why;
+    enum pelago_status st = pl_dataset_open(&h->data, &h->alloc, &o, &why);
+    if (st == PELAGO_NOTFOUND && h->o.data == NULL && h->o.local_data == NULL)
+        return pl_fail(err, st, "%s; say where this machine has the run's data with --data PATH", why.text);
+    if (st != PELAGO_OK)
+        return pl_fail(err, st, "%s", why.text);
     if (h->data->vocab > s->trainer.config.vocab)
         return pl_fail(
             err, PELAGO_INVALID,

@@ -3,6 +3,7 @@
 #include "host/recorder_int.h"
 
 #include "host/work.h"
+#include "os/errors.h"
 
 #include "base/bytes.h"
 #include "base/check.h"
@@ -353,8 +354,8 @@ enum pelago_status pl_recorder_new(struct pl_recorder **out, const struct pl_all
     int code = errno;
     if (r->file == NULL || r->failed) {
         pl_recorder_free(r);
-        return pl_fail(err, PELAGO_IO, "the recording %s cannot be written: %s", path,
-                       good ? strerror(code) : "out of memory");
+        return pl_fail(err, PELAGO_IO, "the recording %s cannot be written: %s%s", path,
+                       good ? strerror(code) : "out of memory", good ? pl_os_advice(code) : "");
     }
     *out = r;
     return PELAGO_OK;

@@ -167,8 +167,8 @@ enum pelago_status pl_reduce_save(struct pl_reduce_kit *k, uint64_t round, const
     if (st == PELAGO_OK || st == PELAGO_NOTFOUND)
         st = pl_trainer_save(k->trainer, dir, &extra, &why);
     if (st != PELAGO_OK)
-        return pl_fail(err, st, "the model could not be saved: %s (%s)", why.text,
-                       pl_posix_dir_reason(k->dir));
+        return pl_fail(err, st, "the model could not be saved: %s (%s%s)", why.text,
+                       pl_posix_dir_reason(k->dir), pl_posix_dir_advice(k->dir));
     return PELAGO_OK;
 }
 

@@ -271,7 +271,8 @@ static enum pelago_status make_one(const char *path, struct pl_error *err)
     int code = errno;
     if (code == EEXIST)
         return PELAGO_OK; /* as a folder or not: opening it will tell */
-    return pl_fail(err, pl_os_status(code), "the folder %s cannot be made: %s", path, strerror(code));
+    return pl_fail(err, pl_os_status(code), "the folder %s cannot be made: %s%s", path, strerror(code),
+                   pl_os_advice(code));
 }
 
 static enum pelago_status make_all(const char *path, struct pl_error *err)
@@ -305,7 +306,8 @@ enum pelago_status pl_posix_dir_open(struct pl_posix_dir **out, const struct pl_
     if (d->fd < 0) {
         int code = errno;
         pl_alloc_free(alloc, d, sizeof *d);
-        return pl_fail(err, pl_os_status(code), "the folder %s cannot be opened: %s", path, strerror(code));
+        return pl_fail(err, pl_os_status(code), "the folder %s cannot be opened: %s%s", path, strerror(code),
+                       pl_os_advice(code));
     }
     *out = d;
     return PELAGO_OK;
@@ -350,10 +352,11 @@ enum pelago_status pl_posix_dir_lock(struct pl_posix_dir *d, const char *path, s
             (void)close(fd);
         if (fd >= 0 && code == EWOULDBLOCK)
             break;
-        return pl_fail(err, pl_os_status(code), "the folder %s cannot be written to: %s", path,
-                       strerror(code));
+        return pl_fail(err, pl_os_status(code), "the folder %s cannot be written to: %s%s", path,
+                       strerror(code), pl_os_advice(code));
     }
-    return pl_fail(err, PELAGO_STALE, "another pelago is at work in %s", path);
+    return pl_fail(err, PELAGO_STALE, "another pelago is at work in %s: end it, or choose another folder",
+                   path);
 }
 
 enum pelago_status pl_posix_dir_make_secret(struct pl_posix_dir *d, const char *name)
@@ -387,4 +390,9 @@ struct pl_dir pl_posix_dir_table(struct pl_posix_dir *d)
 const char *pl_posix_dir_reason(const struct pl_posix_dir *d)
 {
     return d->last_error != 0 ? strerror(d->last_error) : "";
+}
+
+const char *pl_posix_dir_advice(const struct pl_posix_dir *d)
+{
+    return pl_os_advice(d->last_error);
 }

@@ -37,6 +37,8 @@ uint64_t pl_posix_dir_free_bytes(const struct pl_posix_dir *d);
 
 /* "Permission denied" for the last operation of the table that failed; "" before any did. */
 const char *pl_posix_dir_reason(const struct pl_posix_dir *d);
+/* "; make room there, or choose another folder": what to do about it, or "". */
+const char *pl_posix_dir_advice(const struct pl_posix_dir *d);
 
 /* An empty file that only its owner may read or write, for secrets: what is written to it later stays so. An old one of
  * that name is removed. */

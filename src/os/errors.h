@@ -23,4 +23,30 @@ static inline enum pelago_status pl_os_status(int code)
     }
 }
 
+/* What a person can do about it, to be put behind strerror; "" where we know nothing better than that. */
+static inline const char *pl_os_advice(int code)
+{
+    switch (code) {
+    case ENOSPC:
+    case EDQUOT:
+        return "; make room there, or choose another folder";
+    case EFBIG:
+        return "; raise the limit of file sizes (ulimit -f)";
+    case EACCES:
+    case EPERM:
+        return "; choose a folder that this user may use, or give it the right to";
+    case EROFS:
+        return "; nothing can be written there, choose another folder";
+    case ENOTDIR:
+        return "; what should be a folder is a file, choose another name";
+    case ENOENT:
+        return "; is the name right?";
+    case EMFILE:
+    case ENFILE:
+        return "; raise the limit of open files (ulimit -n)";
+    default:
+        return "";
+    }
+}
+
 #endif

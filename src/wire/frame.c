@@ -40,7 +40,10 @@ static enum pelago_status check_header(const uint8_t *bytes, size_t len, struct 
             return pl_fail(err, PELAGO_PROTO, "frame byte %u is 0x%lx, 0x%lx is expected: not this protocol",
                            (unsigned)i, (uint64_t)bytes[i], (uint64_t)magic[i]);
     if (len > 2 && bytes[2] != PL_PROTOCOL_VERSION)
-        return pl_fail(err, PELAGO_PROTO, "the frame is of protocol version %u, this build speaks version %u",
+        return pl_fail(err, PELAGO_PROTO,
+                       "the frame is of protocol version %u, this build speaks version %u: use the same "
+                       "version of pelago on "
+                       "both sides",
                        (unsigned)bytes[2], (unsigned)PL_PROTOCOL_VERSION);
     if (len <= 3)
         return PELAGO_OK;

@@ -176,8 +176,9 @@ def mistakes_of_syncers():
     again = syncer(temp / "p1", *TINY)  # nothing was left behind: the same line begins
     assert token_of(again).startswith("pelago1-")
     again.end()
-    run("syncer", "--dir", temp / "p2", "--listen", "nonsense", *TINY, code=2)
-    run("syncer", "--dir", temp / "p3", "--listen", "192.0.2.1:7441", *TINY, code=1)
+    refused("an address is written host:port", "syncer", "--dir", temp / "p2", "--listen", "nonsense", *TINY, code=2)
+    refused("this machine has no such address: 192.0.2.1:7441; use one of its own", "syncer", "--dir", temp / "p3", "--listen",
+            "192.0.2.1:7441", *TINY)
     refused("--dir FOLDER is needed", "syncer", code=2)
     refused("--up is 'int3', expected", "syncer", "--dir", temp / "p4", "--up", "int3", code=2)
     refused("--shard 1 needs --join TOKEN", "syncer", "--dir", temp / "p5", "--shard", 1, code=2)
@@ -188,13 +189,14 @@ def mistakes_of_syncers():
     refused("is no address", "chaos", "proxy", "--to", "nonsense", code=2)
     refused("written host:port", "bench", "link", "--to", "nonsense", "--keys", temp / "keys", code=2)
     (temp / "file").write_text("x")
-    run("syncer", "--dir", temp / "file" / "inside", *TINY, code=1)
+    refused("cannot be made: Not a directory; what should be a folder is a file", "syncer", "--dir", temp / "file" / "inside", *TINY)
     limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))}
-    refused("cannot be written: File too large", "syncer", "--dir", temp / "full", "--listen", "127.0.0.1:0", *TINY, **limit)
+    refused("cannot be written: File too large; raise the limit of file sizes", "syncer", "--dir", temp / "full", "--listen", "127.0.0.1:0", *TINY, **limit)
     if os.getuid() == 0:
         (temp / "locked").mkdir(mode=0o700)
         out, err = run("syncer", "--dir", temp / "locked" / "run", *TINY, code=1, user=65534)
-        assert "Permission denied" in err, err
+        assert "cannot be made: Permission denied; choose a folder that this user may use" in err, err
+        refused("Permission denied; choose a folder that this user may use", "learner", "--dir", temp / "locked" / "run", user=65534)
 
 
 def mistakes_of_learners():
@@ -204,19 +206,20 @@ def mistakes_of_learners():
     refused("--join TOKEN is needed", "learner", code=2)
     refused("--join TOKEN is needed", "learner", "--dir", temp, code=2)
     wrong = token[:40] + ("A" if token[40] != "A" else "B") + token[41:]
-    run("learner", "--join", wrong, "--dir", temp / "l1", code=2)
-    run("learner", "--join", token[:60], "--dir", temp / "l1", code=2)
-    run("learner", "--join", "hello", "--dir", temp / "l1", code=2)
+    refused("the token is mistyped or cut off: copy the whole line", "learner", "--join", wrong, "--dir", temp / "l1", code=2)
+    refused("the token is cut off: copy the whole line", "learner", "--join", token[:60], "--dir", temp / "l1", code=2)
+    refused("this is no token: one begins with pelago1-", "learner", "--join", "hello", "--dir", temp / "l1", code=2)
     refused("--speed is 2", "learner", "--join", token, "--speed", 2, code=2)
     refused("expected a rate such as", "learner", "--join", token, "--max-up", "20", code=2)
 
     brief = run("invite", home, "--bare", "--valid", "1s")[0].strip()
     time.sleep(2.1)  # that is what it is about
-    refused("expired", "learner", "--join", brief, "--dir", temp / "l2")
+    refused("the token has expired; ask for a new one", "learner", "--join", brief, "--dir", temp / "l2")
 
     learner = Process("learner", "--join", token, "--dir", temp / "l3", "--threads", 1, "--pace", "50ms")
     until(lambda: status(home)["alive"] == 1, "a learner", learner.popen)
     refused("another pelago is at work in", "learner", "--dir", temp / "l3")
+    refused(": end it, or choose another folder", "learner", "--dir", temp / "l3")
     refused("another pelago is at work in", "syncer", "--dir", home, "--listen", "127.0.0.1:0")
     assert learner.end() == 128 + signal.SIGTERM
 
@@ -224,7 +227,8 @@ def mistakes_of_learners():
     path = temp / "l3" / "settings.json"
     right = path.read_text()
     path.write_text(right.replace('"width": 32', '"width": 64'))
-    run("learner", "--dir", temp / "l3", code=1)
+    refused("this folder's settings give another model than the syncer has: use the same version of pelago on both sides, or join anew",
+            "learner", "--dir", temp / "l3")
     other_format = re.sub(r'"pelago_settings": \d+', '"pelago_settings": 9999', right)
     assert other_format != right
     path.write_text(other_format)
@@ -252,7 +256,7 @@ def other_versions():
     s = syncer(temp / "versions", *TINY)
     host, port = (temp / "versions" / "address").read_text().split(":")
     for names, frame, sentence in ((["pelago/2"], b"", "not pelago/1"),
-                                   (["pelago/1"], b"PL\x02\x01" + bytes(12), "protocol version 2, this build speaks version 1")):
+                                   (["pelago/1"], b"PL\x02\x01" + bytes(12), "protocol version 2, this build speaks version 1: use the same version of pelago")):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         context.set_alpn_protocols(names)

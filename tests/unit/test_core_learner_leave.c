@@ -193,8 +193,9 @@ static void leaves_when_run_or_manifest_changed(void **state)
 static void leaves_when_the_manifest_is_wrong(void **state)
 {
     struct lrig *r = *state;
-    static const char *const words[3] = {"MANIFEST.quorum is 0", "MANIFEST.run_id is 78, WELCOME said 77",
-                                         "MANIFEST.fragments has 3 entries, this learner can take 2"};
+    static const char *const words[3] = {
+        "MANIFEST.quorum is 0", "MANIFEST.run_id is 78, WELCOME said 77",
+        "MANIFEST.fragments has 3 entries, this learner can take 2: use the same version of pelago"};
     for (int i = 0; i < 3; i++) {
         lrig_release(r);
         struct pl_learn_options o = {.nonce = 1, .fragments_max = i == 2 ? 2 : 3};

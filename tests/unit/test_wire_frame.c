@@ -127,8 +127,14 @@ static void another_version_is_named(void **state)
                          version == PL_PROTOCOL_VERSION ? PELAGO_SHORT : PELAGO_PROTO);
     }
     bytes[2] = 2;
-    assert_parse(3, PELAGO_PROTO, "the frame is of protocol version 2, this build speaks version 1");
-    assert_parse(24, PELAGO_PROTO, "the frame is of protocol version 2, this build speaks version 1");
+    assert_parse(
+        3, PELAGO_PROTO,
+        "the frame is of protocol version 2, this build speaks version 1: use the same version of pelago on "
+        "both sides");
+    assert_parse(
+        24, PELAGO_PROTO,
+        "the frame is of protocol version 2, this build speaks version 1: use the same version of pelago on "
+        "both sides");
 }
 
 static void unknown_types_are_refused_by_the_header(void **state)
