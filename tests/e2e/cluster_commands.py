@@ -398,6 +398,38 @@ def moved():
         s.end()
 
 
+def units():
+    """The lines of packaging/systemd, in folders of our own: begun by hand, then as the unit does it, and refused before that."""
+    lines = {}
+    for role, made in (("syncer", "settings.json"), ("learner", "credentials")):
+        text = (EXAMPLES.parent / "packaging" / "systemd" / f"pelago-{role}.service").read_text()
+        folder = f"/var/lib/pelago/{role}"
+        assert f"AssertPathExists={folder}/{made}\n" in text, text
+        start = re.search(r"^ExecStart=/usr/local/bin/pelago (.*)$", text, re.M)[1]
+        assert f"--dir {folder}" in start and "SuccessExitStatus=143\n" in text, text
+        lines[role] = start.replace("/var/lib/pelago", str(temp / "state")).split()
+        unit = temp / f"pelago-{role}.service"
+        unit.write_text(text.replace("/usr/local/bin/pelago", PELAGO).replace("User=pelago", "User=root"))
+        if shutil.which("systemd-analyze"):
+            done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True)
+            assert done.returncode == 0 and str(unit.name) not in done.stderr, done.stderr
+    state = temp / "state"
+    state.mkdir(mode=0o700)
+    home = syncer(state / "syncer", *TINY, "--tokens", "100M")
+    hand = Process("learner", "--join", token_of(home), "--dir", state / "learner", "--threads", 1, "--pace", "20ms")
+    until(lambda: (state / "learner" / "credentials").exists(), "the learner to join", hand.popen)
+    hand.until_says("shard.live")
+    assert hand.end(signal.SIGINT) == 130 and home.end(signal.SIGINT) == 130
+    assert (state / "syncer" / "settings.json").exists()
+    home = Process(*lines["syncer"])
+    home.until_says("syncer.listen")
+    learner = Process(*lines["learner"], "--threads", 1, "--pace", "20ms")
+    until(lambda: status(state / "syncer")["alive"] == 1, "the learner to come back", learner.popen)
+    nice = int(Path(f"/proc/{learner.popen.pid}/stat").read_text().rsplit(")", 1)[1].split()[16])
+    assert nice == min(os.nice(0) + 10, 19), nice  # --nice 10 of the unit, on top of ours
+    assert learner.end() == 143 and home.end() == 143
+
+
 def full_disk():
     """The syncer's disk is full for a while: nothing is announced, nobody stops, and it goes on when there is room."""
     disk = temp / "disk"
@@ -644,7 +676,7 @@ def live_screen():
 
 with tempfile.TemporaryDirectory() as name:
     temp = Path(name)
-    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, leaving, slow_end, mirror, moved, full_disk, whole_run, parent_dies,
+    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, leaving, slow_end, mirror, moved, units, full_disk, whole_run, parent_dies,
              hopeless, left_out, broken_links, shards, codecs, live_screen]
     try:
         for part in parts:
