@@ -4,6 +4,7 @@
  * slow-cpu needs no root and no cgroup: the process is stopped and continued, 50 times a second.
  */
 #include "base/check.h"
+#include "base/fmt.h"
 #include "base/num.h"
 #include "chaos/proxy.h"
 #include "cmd/chaos_run.h"
@@ -239,7 +240,7 @@ static void count(struct pl_chaos_run *r, enum pelago_status status, const char 
     if (status == PELAGO_NOTFOUND)
         r->late++;
     else if (status != PELAGO_OK && r->failed++ == 0)
-        (void)snprintf(r->first_failure, sizeof r->first_failure, "%s: %s", target, why);
+        (void)pl_fmt(r->first_failure, sizeof r->first_failure, "%s: %s", target, why);
 }
 
 void pl_chaos_act(struct pl_chaos_run *r, const struct pl_chaos_event *ev)
