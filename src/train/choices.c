@@ -9,6 +9,7 @@
 #include "train/choices_int.h"
 
 #include <float.h>
+#include <math.h>
 #include <stdlib.h>
 
 static const uint64_t logits_max = 32 << 20; /* floats held to find the likeliest token */
@@ -112,12 +113,19 @@ static enum pelago_status fill(const struct scorer *s, const struct row *rows, u
     return PELAGO_OK;
 }
 
-static void take_losses(const struct scorer *s, struct row *rows, const struct pl_batch *b)
+/* What is not a number compares as false with everything: the answer would be whatever option comes first. */
+static enum pelago_status take_losses(const struct scorer *s, struct row *rows, const struct pl_batch *b)
 {
-    for (uint32_t i = 0; i < b->batch; i++)
+    for (uint32_t i = 0; i < b->batch; i++) {
         for (uint32_t j = 0; j < b->seq; j++)
             if (b->targets[(size_t)i * b->seq + j] >= 0)
                 rows[i].nats += (double)s->losses[(size_t)i * b->seq + j];
+        if (!isfinite(rows[i].nats))
+            return pl_fail(s->err, PELAGO_INVALID,
+                           "the likelihood of a continuation is not a finite number: the model's weights are "
+                           "broken");
+    }
+    return PELAGO_OK;
 }
 
 static bool is_likeliest(const float *logits, uint32_t vocab, uint32_t token)
@@ -181,7 +189,7 @@ static enum pelago_status score_rows(struct scorer *s, pl_choices_progress *prog
         if (logits)
             pl_model_logits(s->m, &b, s->logits);
         PL_TRY(pl_engine_check(&s->m->engine, s->err));
-        take_losses(s, rows, &b);
+        PL_TRY(take_losses(s, rows, &b));
         if (logits)
             take_logits(s, rows, &b);
         at += count;

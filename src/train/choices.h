@@ -31,7 +31,7 @@ struct pl_choices_result {
 /* Called now and then; may be NULL. */
 typedef void pl_choices_progress(void *user, uint64_t done, uint64_t total);
 
-/* Contexts that do not fit the model's sequences lose their beginning. */
+/* Contexts that do not fit the model's sequences lose their beginning. INVALID where a likelihood is not a number. */
 enum pelago_status pl_choices_score(const struct pl_choices *c, struct pl_model *m,
                                     const struct pl_tokenizer *t, pl_choices_progress *progress, void *user,
                                     struct pl_choices_result *out, struct pl_error *err);

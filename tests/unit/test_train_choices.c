@@ -257,6 +257,29 @@ static void test_long_contexts_lose_their_beginning(void **state)
     rig_release(&r);
 }
 
+/* A weight that is not a number, seen by every option or by one of many: no accuracy is made up for it. */
+static void test_a_broken_model_has_no_accuracy(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"0 2\nThe cat\t sat\nThe cat\t flew\n", "0 1\nThe cat\t sat\n"};
+    static const double broken[] = {(double)NAN, (double)INFINITY};
+    for (unsigned i = 0; i < 4; i++) {
+        struct rig r;
+        struct pl_choices *c;
+        struct pl_choices_result got;
+        struct pl_error err = {0};
+        rig_init(&r, 1, 40);
+        assert_int_equal(read_text(texts[i % 2], PL_NONE64, &c, &err), PELAGO_OK);
+        assert_int_equal(pl_choices_score(c, r.model, r.tokenizer, NULL, NULL, &got, &err), PELAGO_OK);
+        r.model->params[(size_t)'t' * 32] = (float)broken[i / 2]; /* in the embedding of one byte */
+        pl_model_refresh(r.model);
+        assert_int_equal(pl_choices_score(c, r.model, r.tokenizer, NULL, NULL, &got, &err), PELAGO_INVALID);
+        assert_non_null(strstr(err.text, "not a finite number"));
+        pl_choices_free(c);
+        rig_release(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -265,6 +288,7 @@ int main(void)
         cmocka_unit_test(test_scores_as_one_by_one),
         cmocka_unit_test(test_endings),
         cmocka_unit_test(test_long_contexts_lose_their_beginning),
+        cmocka_unit_test(test_a_broken_model_has_no_accuracy),
     };
     return cmocka_run_group_tests_name("train_choices", tests, NULL, NULL);
 }
