@@ -30,9 +30,17 @@ static json_t *make_byte_level(void)
                      "use_regex", 1);
 }
 
+/* jansson passes over a failure to write an object's key and goes on: the first one is kept. */
+struct dump {
+    struct pl_buf *out;
+    bool failed;
+};
+
 static int append(const char *bytes, size_t len, void *user)
 {
-    return pl_buf_append(user, bytes, len) == PELAGO_OK ? 0 : -1;
+    struct dump *d = user;
+    d->failed = d->failed || pl_buf_append(d->out, bytes, len) != PELAGO_OK;
+    return d->failed ? -1 : 0;
 }
 
 /* Takes all references. */
@@ -42,9 +50,11 @@ static enum pelago_status write_root(json_t *added, json_t *pre_tokenizer, json_
     json_t *root = json_pack("{s:s, s:n, s:n, s:o, s:n, s:o, s:n, s:o, s:o}", "version", "1.0", "truncation",
                              "padding", "added_tokens", added, "normalizer", "pre_tokenizer", pre_tokenizer,
                              "post_processor", "decoder", decoder, "model", model);
-    int result = root != NULL ? json_dump_callback(root, append, out, JSON_INDENT(1)) : -1;
+    struct dump d = {out, root == NULL};
+    if (!d.failed && json_dump_callback(root, append, &d, JSON_INDENT(1)) != 0)
+        d.failed = true;
     json_decref(root);
-    return result == 0 ? PELAGO_OK : no_memory(err);
+    return d.failed ? no_memory(err) : PELAGO_OK;
 }
 
 enum pelago_status pl_tokjson_write_bpe(json_t *vocab, json_t *merges, struct pl_buf *out,

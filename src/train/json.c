@@ -25,17 +25,30 @@ enum pelago_status pl_json_parse(struct pl_bytes text, const char *file, json_t 
     return PELAGO_OK;
 }
 
+/* jansson passes over a failure to write an object's key and goes on: the first one is kept, and nothing follows it. */
+struct dump {
+    struct pl_buf *out;
+    bool failed;
+};
+
 static int append(const char *text, size_t len, void *user)
 {
-    return pl_buf_append(user, text, len) == PELAGO_OK ? 0 : -1;
+    struct dump *d = user;
+    d->failed = d->failed || pl_buf_append(d->out, text, len) != PELAGO_OK;
+    return d->failed ? -1 : 0;
+}
+
+enum pelago_status pl_json_dump(const json_t *root, size_t flags, struct pl_buf *out)
+{
+    struct dump d = {out, false};
+    return json_dump_callback(root, append, &d, flags) == 0 && !d.failed ? PELAGO_OK : PELAGO_NOMEM;
 }
 
 enum pelago_status pl_json_print(const json_t *root, unsigned digits, struct pl_buf *out)
 {
     pl_assert(digits > 0 && digits <= 17);
     size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(digits);
-    if (json_dump_callback(root, append, out, flags) != 0)
-        return PELAGO_NOMEM;
+    PL_TRY(pl_json_dump(root, flags, out));
     return pl_buf_append(out, "\n", 1);
 }
 

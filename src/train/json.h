@@ -22,6 +22,8 @@ struct pl_json {
  * refused with CORRUPT. */
 enum pelago_status pl_json_parse(struct pl_bytes text, const char *file, json_t **out, struct pl_error *err);
 
+/* Appends the text, with jansson's flags. NOMEM also where the buffer may not hold it. */
+enum pelago_status pl_json_dump(const json_t *root, size_t flags, struct pl_buf *out);
 /* Appends the text, indented by two. digits: of reals, 17 to read the same double back. */
 enum pelago_status pl_json_print(const json_t *root, unsigned digits, struct pl_buf *out);
 

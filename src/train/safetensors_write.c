@@ -31,11 +31,6 @@ static json_t *describe(const struct pl_st_item *item, uint64_t begin)
                      "data_offsets", (json_int_t)begin, (json_int_t)end);
 }
 
-static int append(const char *text, size_t len, void *user)
-{
-    return pl_buf_append(user, text, len) == PELAGO_OK ? 0 : -1;
-}
-
 /* The length, the JSON, and spaces up to a multiple of 8, so that the data is aligned. */
 static enum pelago_status make_head(const struct pl_st_item *items, uint32_t count, struct pl_buf *head)
 {
@@ -49,7 +44,7 @@ static enum pelago_status make_head(const struct pl_st_item *items, uint32_t cou
         begin += item_bytes(&items[i]);
     }
     fits = root != NULL && fits && pl_buf_append(head, no_length, sizeof no_length) == PELAGO_OK &&
-           json_dump_callback(root, append, head, JSON_COMPACT) == 0;
+           pl_json_dump(root, JSON_COMPACT, head) == PELAGO_OK;
     json_decref(root);
     while (fits && head->len % 8 != 0)
         fits = pl_buf_append(head, " ", 1) == PELAGO_OK;

@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/prng.h"
 #include "data/tokenizer.h"
+#include "data/tokenizer_json.h"
 #include "seed.h"
 #include "tempdir.h"
 #include "tokenizer_rig.h"
@@ -410,6 +411,23 @@ static void broken_files_do_no_harm(void **state)
     free(copy);
 }
 
+/* Wherever the room ends, also within a name: no memory, and never a text with something left out. */
+static void a_text_is_whole_or_refused(void **state)
+{
+    (void)state;
+    struct pl_buf out;
+    size_t whole = 0;
+    for (size_t max = 1 << 16; whole == 0 || max<whole; max = whole> 0 && max > whole ? 0 : max + 1) {
+        pl_buf_init(&out, &alloc, max);
+        json_t *vocab = json_pack("{s:i, s:i, s:i}", "<|endoftext|>", 0, "a", 1, "b", 2);
+        bool made = pl_tokjson_write_chars(vocab, &out, &err) == PELAGO_OK;
+        assert_true(made == (whole == 0));
+        whole = made ? out.len : whole;
+        pl_buf_release(&out);
+    }
+    assert_true(whole > 200);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -423,6 +441,7 @@ int main(void)
         cmocka_unit_test(changed_files_are_refused),
         cmocka_unit_test(unknown_bytes_are_named),
         cmocka_unit_test(broken_files_do_no_harm),
+        cmocka_unit_test(a_text_is_whole_or_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

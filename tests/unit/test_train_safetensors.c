@@ -346,6 +346,39 @@ static void test_failing_reads_and_memory(void **state)
     }
 }
 
+/* Wherever memory runs out, a file that is there is one that can be read: no name is left out of its header. */
+static void test_no_memory_for_the_header(void **state)
+{
+    (void)state;
+    enum { ITEMS = 40 };
+    static char names[ITEMS][PL_ST_NAME_MAX];
+    static const float ones[4] = {1, 1, 1, 1};
+    struct pl_st_item items[ITEMS];
+    struct pl_st_written written;
+    bool done = false;
+    for (unsigned i = 0; i < ITEMS; i++) {
+        (void)snprintf(names[i], sizeof names[i], "model.layers.%u.a.name.of.some.length.%0*u", i,
+                       20 + (int)i, i);
+        items[i] = (struct pl_st_item){
+            .name = names[i], .at = ones, .dtype = PL_DTYPE_F32, .rows = 1, .cols = 4, .vector = true};
+    }
+    for (uint64_t n = 0; !done; n++) {
+        memory.fail_at = memory.requests + n;
+        memory.fail_times = 1;
+        enum pelago_status st =
+            pl_st_write(dir, "f.safetensors", &memory.alloc, items, ITEMS, &written, &err);
+        done = memory.requests <= memory.fail_at;
+        memory.fail_at = PL_NEVER;
+        assert_true(st == PELAGO_OK || st == PELAGO_NOMEM);
+        assert_true(n < 1000 && (!done || st == PELAGO_OK));
+        if (st != PELAGO_OK)
+            continue;
+        assert_int_equal(open_it(), PELAGO_OK);
+        assert_int_equal(reader.count, ITEMS);
+        pl_st_close(&reader);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -358,6 +391,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_scan, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_failing_writes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_failing_reads_and_memory, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_no_memory_for_the_header, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
