@@ -231,13 +231,13 @@ static enum pelago_status save(struct run *r)
                                      .field_count = pl_train_plan_fields(&plan, fields),
                                      .tokenizer =
                                          t != NULL ? pl_tokenizer_json(t) : (struct pl_bytes){NULL, 0},
-                                     .keep = r->args.keep};
+                                     .keep = r->args.keep,
+                                     .rewinds = r->goes_back,
+                                     .rewinds_to = r->args.step};
     if (r->dir == NULL || r->saved_step == r->trainer->progress.step)
         return PELAGO_OK;
-    if (r->goes_back)
-        PL_TRY(pl_checkpoint_go_back(pl_posix_dir_table(r->dir), r->args.step, &r->err));
-    r->goes_back = false;
     PL_TRY(pl_trainer_save(r->trainer, pl_posix_dir_table(r->dir), &extra, &r->err));
+    r->goes_back = false;
     r->saved_step = r->trainer->progress.step;
     r->saved_ns = pl_clock_ns();
     return PELAGO_OK;

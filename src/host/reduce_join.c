@@ -150,10 +150,13 @@ enum pelago_status pl_reduce_save(struct pl_reduce_kit *k, uint64_t round, const
         {"run.total_tokens", PL_MEMBER_COUNT, &s->total_tokens, 0, false},
         {"run.seconds", PL_MEMBER_REAL, &seconds, 0, false},
     };
+    /* The run may have gone back to an older state than that of a checkpoint of ours. */
     struct pl_trainer_extra extra = {.fields = fields,
                                      .field_count = sizeof fields / sizeof fields[0],
                                      .tokenizer = {k->tokenizer.data, k->tokenizer.len},
-                                     .keep = PL_CHECKPOINTS_KEPT};
+                                     .keep = PL_CHECKPOINTS_KEPT,
+                                     .rewinds = true,
+                                     .rewinds_to = pl_reduce_steps(&k->plan, round)};
     struct pl_dir dir = pl_posix_dir_table(k->dir);
     struct pl_progress *p = &k->trainer->progress;
     uint64_t step = pl_reduce_steps(&k->plan, round);
@@ -162,10 +165,7 @@ enum pelago_status pl_reduce_save(struct pl_reduce_kit *k, uint64_t round, const
     p->tokens = p->clock = pl_reduce_tokens(&k->plan, round);
     if (momentum != NULL)
         PL_TRY(save_outer(k, step, momentum, err));
-    /* The run may have gone back to an older state than that of a checkpoint of ours. */
-    enum pelago_status st = pl_checkpoint_go_back(dir, step, &why);
-    if (st == PELAGO_OK || st == PELAGO_NOTFOUND)
-        st = pl_trainer_save(k->trainer, dir, &extra, &why);
+    enum pelago_status st = pl_trainer_save(k->trainer, dir, &extra, &why);
     if (st != PELAGO_OK)
         return pl_fail(err, st, "the model could not be saved: %s (%s%s)", why.text,
                        pl_posix_dir_reason(k->dir), pl_posix_dir_advice(k->dir));

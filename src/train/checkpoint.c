@@ -1,19 +1,22 @@
 /* train/checkpoint.c - saving; see checkpoint.h. checkpoint_load.c loads, checkpoint_state.c knows the state file.
  *
  * The order is what makes it safe: data files are written and synced under names nothing refers to; then their names
- * are synced; then the state file takes its name, and that is synced. Only after that anything older is removed, and
- * of each older checkpoint the state file first.
+ * are synced; then the state file takes its name, and that is synced. Only after that any other checkpoint is removed, and
+ * of each the state file first.
  */
 #include "train/checkpoint_int.h"
 
 #include "base/check.h"
 #include "train/files.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-enum { NAMES_MAX = 4096, AGAIN_MAX = 1000 };
+enum { AGAIN_MAX = 1000 };
 
-/* The names in the directory that are ours, copied: it changes while we work through them. */
+/* All names in the directory that are ours, copied: it changes while we work through them. Sorted by step and, of a step, the
+ * state first. There is no bound but memory: of a list that was cut, whatever its missing states speak of would look
+ * like leftovers. */
 struct names {
     struct pl_buf buf; /* of struct pl_ckpt_name */
 };
@@ -22,17 +25,30 @@ static enum pelago_status take_name(void *user, const char *text)
 {
     struct names *names = user;
     struct pl_ckpt_name n = {.kind = PL_CKPT_MODEL};
-    if (!pl_ckpt_name_parse(text, &n) || names->buf.len / sizeof n >= NAMES_MAX)
+    if (!pl_ckpt_name_parse(text, &n))
         return PELAGO_OK;
     return pl_buf_append(&names->buf, &n, sizeof n);
 }
 
+static int by_step(const void *a, const void *b)
+{
+    const struct pl_ckpt_name *x = a, *y = b;
+    if (x->step != y->step)
+        return x->step < y->step ? -1 : 1;
+    if (x->kind != y->kind)
+        return x->kind == PL_CKPT_STATE || (y->kind != PL_CKPT_STATE && x->kind < y->kind) ? -1 : 1;
+    return x->again < y->again ? -1 : x->again > y->again;
+}
+
 static enum pelago_status names_read(struct names *names, struct pl_dir dir, const struct pl_alloc *alloc)
 {
-    pl_buf_init(&names->buf, alloc, NAMES_MAX * sizeof(struct pl_ckpt_name));
+    pl_buf_init(&names->buf, alloc, SIZE_MAX);
     enum pelago_status st = dir.ops->list(dir.self, take_name, names);
     if (st != PELAGO_OK)
         pl_buf_release(&names->buf);
+    else if (names->buf.len > 0)
+        qsort(names->buf.data, names->buf.len / sizeof(struct pl_ckpt_name), sizeof(struct pl_ckpt_name),
+              by_step);
     return st;
 }
 
@@ -92,71 +108,136 @@ enum pelago_status pl_checkpoint_newest(struct pl_dir dir, uint64_t below, uint6
     return PELAGO_OK;
 }
 
-enum pelago_status pl_checkpoint_go_back(struct pl_dir dir, uint64_t step, struct pl_error *err)
+/* What belongs to one step: the names `from` up to before `end`. */
+struct step_names {
+    size_t from, end;
+    bool has_state;
+    bool has_twins; /* two data files of one kind: one of them is a leftover */
+};
+
+static struct step_names step_at(const struct names *names, size_t from)
 {
-    struct pl_ckpt_name n = {PL_CKPT_STATE, 0, 0};
+    struct step_names s = {from, from, false, false};
+    const struct pl_ckpt_name first = name_at(names, from);
+    struct pl_ckpt_name before = first;
+    s.has_state = first.kind == PL_CKPT_STATE;
+    for (s.end++; s.end < name_count(names); s.end++) {
+        const struct pl_ckpt_name n = name_at(names, s.end);
+        if (n.step != first.step)
+            break;
+        s.has_twins = s.has_twins || n.kind == before.kind;
+        before = n;
+    }
+    return s;
+}
+
+static void remove_name(struct pl_dir dir, const struct pl_ckpt_name *n)
+{
     char text[PL_FILE_NAME_MAX];
-    while (pl_checkpoint_newest(dir, PL_NONE64, &n.step, NULL) == PELAGO_OK && n.step > step) {
+    pl_ckpt_name_put(n, text);
+    (void)dir.ops->remove(dir.self, text);
+}
+
+/* state: of that step, NULL: there is none, nothing of it is needed. */
+static void remove_of_step(struct pl_dir dir, const struct names *names, const struct step_names *s,
+                           const struct pl_ckpt_state *state)
+{
+    char text[PL_FILE_NAME_MAX];
+    for (size_t i = s->from; i < s->end; i++) {
+        const struct pl_ckpt_name n = name_at(names, i);
+        pl_ckpt_name_put(&n, text);
+        if (n.kind == PL_CKPT_STATE ||
+            (n.kind < PL_CKPT_STATE && state != NULL && strcmp(state->files[n.kind].name, text) == 0))
+            continue;
+        remove_name(dir, &n);
+    }
+}
+
+/* Removes what no checkpoint needs. Failing to is no failure: the next save tries again. What is seen is made to
+ * last first: a state file whose rename a power cut undid would ask for the data of the one it replaced.
+ *
+ * A state is read where there is a choice only, so that many checkpoints cost a listing: `step`, which may have been saved
+ * again with fewer files, and steps with two files of one kind. One that cannot be read might speak of any. */
+static void remove_leftovers(struct pl_dir dir, const struct pl_alloc *alloc, const struct names *names,
+                             uint64_t step)
+{
+    if (dir.ops->sync_dir(dir.self) != PELAGO_OK)
+        return;
+    for (size_t at = 0; at < name_count(names);) {
+        const struct step_names s = step_at(names, at);
+        struct pl_ckpt_state state;
+        uint64_t its_step = name_at(names, at).step;
+        if (!s.has_state) {
+            remove_of_step(dir, names, &s, NULL);
+        } else if ((s.has_twins || its_step == step) &&
+                   pl_ckpt_state_read(&state, dir, alloc, its_step, NULL) == PELAGO_OK) {
+            remove_of_step(dir, names, &s, &state);
+            pl_ckpt_state_release(&state);
+        }
+        at = s.end;
+    }
+}
+
+/* After `step` is there for good, where it rewinds: the state files whose place it takes go, the last first, so that whenever
+ * this ends the first ones are left. That one stays is a failure: it may be the newest. */
+static enum pelago_status remove_later(struct pl_dir dir, const struct names *names, uint64_t step,
+                                       uint64_t rewinds_to, struct pl_error *err)
+{
+    for (size_t i = name_count(names); i-- > 0 && name_at(names, i).step > rewinds_to;) {
+        const struct pl_ckpt_name n = name_at(names, i);
+        char text[PL_FILE_NAME_MAX];
+        if (n.kind != PL_CKPT_STATE || n.step == step)
+            continue;
         pl_ckpt_name_put(&n, text);
         enum pelago_status st = dir.ops->remove(dir.self, text);
         if (st != PELAGO_OK)
             return pl_files_fail(err, st, text, "removed");
     }
-    return PELAGO_OK;
+    enum pelago_status st = dir.ops->sync_dir(dir.self);
+    return st == PELAGO_OK
+               ? st
+               : pl_fail(err, st, "the later checkpoints cannot be removed: %s", pl_status_text(st));
 }
 
-/* Whether a state file speaks of this data file. One that cannot be read might. */
-static bool is_referred_to(struct pl_dir dir, const struct pl_alloc *alloc, const struct names *names,
-                           const struct pl_ckpt_name *n)
+static enum pelago_status take_their_place(struct pl_dir dir, const struct pl_alloc *alloc, uint64_t step,
+                                           uint64_t rewinds_to, struct pl_error *err)
 {
-    const struct pl_ckpt_name state_name = {PL_CKPT_STATE, n->step, 0};
-    struct pl_ckpt_state state;
-    char text[PL_FILE_NAME_MAX];
-    if (!has_name(names, &state_name))
-        return false;
-    if (pl_ckpt_state_read(&state, dir, alloc, n->step, NULL) != PELAGO_OK)
-        return true;
-    pl_ckpt_name_put(n, text);
-    bool same = strcmp(state.files[n->kind].name, text) == 0;
-    pl_ckpt_state_release(&state);
-    return same;
+    struct names names;
+    enum pelago_status st = names_read(&names, dir, alloc);
+    if (st != PELAGO_OK)
+        return pl_fail(err, st, "the later checkpoints cannot be listed: %s", pl_status_text(st));
+    st = remove_later(dir, &names, step, rewinds_to, err);
+    pl_buf_release(&names.buf);
+    return st;
 }
 
-/* Removes what no checkpoint needs. Failing to is no failure: the next save tries again. What is seen is made to
- * last first: a state file whose rename a power cut undid would ask for the data of the one it replaced. */
-static void remove_leftovers(struct pl_dir dir, const struct pl_alloc *alloc, const struct names *names)
+/* The oldest state files beyond `keep`; 0: none. False: one could not be removed. */
+static bool remove_oldest(struct pl_dir dir, const struct names *names, uint32_t keep)
 {
-    char text[PL_FILE_NAME_MAX];
-    if (dir.ops->sync_dir(dir.self) != PELAGO_OK)
-        return;
-    for (size_t i = 0; i < name_count(names); i++) {
-        struct pl_ckpt_name n = name_at(names, i);
-        if (n.kind == PL_CKPT_STATE || (n.kind < PL_CKPT_STATE && is_referred_to(dir, alloc, names, &n)))
+    uint32_t seen = 0;
+    for (size_t i = name_count(names); keep > 0 && i-- > 0;) {
+        const struct pl_ckpt_name n = name_at(names, i);
+        char text[PL_FILE_NAME_MAX];
+        if (n.kind != PL_CKPT_STATE || seen++ < keep)
             continue;
         pl_ckpt_name_put(&n, text);
-        (void)dir.ops->remove(dir.self, text);
+        if (dir.ops->remove(dir.self, text) != PELAGO_OK)
+            return false;
     }
+    return true;
 }
 
 /* The oldest state files beyond `keep` go first, for good; then what belonged to them is a leftover. */
-static void prune(struct pl_dir dir, const struct pl_alloc *alloc, uint32_t keep)
+static void prune(struct pl_dir dir, const struct pl_alloc *alloc, uint64_t step, uint32_t keep)
 {
     struct names names;
-    struct newest newest = {.below = PL_NONE64};
-    char text[PL_FILE_NAME_MAX];
-    for (uint32_t i = 0; keep > 0; i++) {
-        newest.any = false;
-        if (dir.ops->list(dir.self, look_newer, &newest) != PELAGO_OK || !newest.any)
-            break;
-        newest.below = newest.step;
-        const struct pl_ckpt_name n = {PL_CKPT_STATE, newest.step, 0};
-        pl_ckpt_name_put(&n, text);
-        if (i >= keep && dir.ops->remove(dir.self, text) != PELAGO_OK)
-            return;
-    }
     if (names_read(&names, dir, alloc) != PELAGO_OK)
         return;
-    remove_leftovers(dir, alloc, &names);
+    bool removed = remove_oldest(dir, &names, keep);
+    pl_buf_release(&names.buf);
+    if (!removed || names_read(&names, dir, alloc) != PELAGO_OK)
+        return;
+    remove_leftovers(dir, alloc, &names, step);
     pl_buf_release(&names.buf);
 }
 
@@ -281,18 +362,19 @@ static enum pelago_status check_fields(const struct pl_checkpoint *c, struct pl_
     return PELAGO_OK;
 }
 
-/* Refuses where a later step is there; tidies up; finds names for the data that are free. */
+/* Refuses where a later step is there, unless it rewinds; tidies up; finds names for the data that are free. */
 static enum pelago_status prepare(struct save *s)
 {
     uint64_t newest = 0;
     struct names names;
-    if (pl_checkpoint_newest(s->dir, PL_NONE64, &newest, NULL) == PELAGO_OK && newest > s->step)
+    if (!s->c->rewinds && pl_checkpoint_newest(s->dir, PL_NONE64, &newest, NULL) == PELAGO_OK &&
+        newest > s->step)
         return pl_fail(s->err, PELAGO_INVALID,
                        "the checkpoint of step %lu cannot be saved: there is one of step %lu already",
                        s->step, newest);
     enum pelago_status st = names_read(&names, s->dir, s->alloc);
     if (st == PELAGO_OK) {
-        remove_leftovers(s->dir, s->alloc, &names);
+        remove_leftovers(s->dir, s->alloc, &names, s->step);
         pl_buf_release(&names.buf);
         st = names_read(&names, s->dir, s->alloc);
     }
@@ -315,7 +397,7 @@ static void undo(struct save *s)
     struct names names;
     if (names_read(&names, s->dir, s->alloc) != PELAGO_OK)
         return;
-    remove_leftovers(s->dir, s->alloc, &names);
+    remove_leftovers(s->dir, s->alloc, &names, s->step);
     pl_buf_release(&names.buf);
 }
 
@@ -335,7 +417,9 @@ enum pelago_status pl_checkpoint_save(struct pl_dir dir, const struct pl_alloc *
             undo(&s);
     }
     pl_alloc_free(alloc, s.items, s.item_count * sizeof s.items[0]);
+    if (st == PELAGO_OK && c->rewinds)
+        st = take_their_place(dir, alloc, step, c->rewinds_to, err);
     if (st == PELAGO_OK)
-        prune(dir, alloc, keep);
+        prune(dir, alloc, step, keep);
     return st;
 }

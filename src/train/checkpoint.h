@@ -61,11 +61,14 @@ struct pl_checkpoint {
     const struct pl_member *fields;
     uint32_t field_count;
     struct pl_bytes tokenizer; /* the text of tokenizer.json; no bytes: none */
+    bool rewinds; /* it takes the place of all checkpoints after rewinds_to, where there are any */
+    uint64_t rewinds_to;
 };
 
 /* Saves and then removes all but the newest `keep` (0: keeps all). On failure nothing is left of the attempt, and
- * what was there before is untouched. INVALID where the directory has a checkpoint of a later step; the same step
- * again is replaced. Needs room on the disk for one more than are kept. */
+ * what was there before is untouched. INVALID where the directory has a checkpoint of a later step and it does not
+ * rewind; the same step again is replaced. One that rewinds removes those it takes the place of when it is on the disk itself; where it is, and one
+ * of them cannot be removed, that is a failure, too. Needs room on the disk for one more than are kept. */
 enum pelago_status pl_checkpoint_save(struct pl_dir dir, const struct pl_alloc *alloc, uint64_t step,
                                       const struct pl_checkpoint *c, uint32_t keep, struct pl_error *err);
 
@@ -74,9 +77,6 @@ enum pelago_status pl_checkpoint_newest(struct pl_dir dir, uint64_t below, uint6
                                         struct pl_error *err);
 
 struct pl_checkpoint_reader;
-
-/* Removes the checkpoints after this step, so that it can be the newest again; their data go with the next save. */
-enum pelago_status pl_checkpoint_go_back(struct pl_dir dir, uint64_t step, struct pl_error *err);
 
 /* Opens the checkpoint of that step, PL_NONE64 for the newest: reads the state file, checks that the files it names
  * are there with their sizes; that of the optimizer only when it is read. */

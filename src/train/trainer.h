@@ -116,6 +116,8 @@ struct pl_trainer_extra {
     uint32_t field_count;
     struct pl_bytes tokenizer; /* no bytes: none */
     uint32_t keep;             /* checkpoints, as for pl_checkpoint_save */
+    bool rewinds;              /* as in struct pl_checkpoint */
+    uint64_t rewinds_to;
 };
 
 enum pelago_status pl_trainer_save(struct pl_trainer *t, struct pl_dir dir,

@@ -151,7 +151,9 @@ enum pelago_status pl_trainer_save(struct pl_trainer *t, struct pl_dir dir,
                               .span_count = t->span_count,
                               .fields = fields,
                               .field_count = count,
-                              .tokenizer = extra->tokenizer};
+                              .tokenizer = extra->tokenizer,
+                              .rewinds = extra->rewinds,
+                              .rewinds_to = extra->rewinds_to};
     return pl_checkpoint_save(dir, &t->alloc, t->progress.step, &c, extra->keep, err);
 }
 
