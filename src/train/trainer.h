@@ -122,7 +122,7 @@ struct pl_trainer_extra {
 
 enum pelago_status pl_trainer_save(struct pl_trainer *t, struct pl_dir dir,
                                    const struct pl_trainer_extra *extra, struct pl_error *err);
-/* The options a run was saved with; backend and threads are left as they are. They have not been checked. */
+/* The options a run was saved with, checked; backend and threads are left as they are. */
 enum pelago_status pl_trainer_read_options(struct pl_checkpoint_reader *r, struct pl_trainer_options *o,
                                            struct pl_error *err);
 /* Parameters, moments and progress into a trainer of such options. After a failure the trainer can only be freed. */

@@ -162,7 +162,7 @@ enum pelago_status pl_trainer_save(struct pl_trainer *t, struct pl_dir dir,
 static enum pelago_status fit(uint64_t value, const char *name, uint32_t *out, struct pl_error *err)
 {
     *out = (uint32_t)value;
-    if (value > UINT32_MAX)
+    if (value == 0 || value > UINT32_MAX)
         return pl_fail(err, PELAGO_CORRUPT, "the checkpoint's %s is %lu, which is out of range", name, value);
     return PELAGO_OK;
 }
@@ -197,6 +197,10 @@ enum pelago_status pl_trainer_read_options(struct pl_checkpoint_reader *r, struc
     o->schedule.decay = (float)s.decay;
     o->schedule.warmup_tokens = s.warmup_tokens;
     o->schedule.total_tokens = s.total_tokens;
+    struct pl_error why;
+    if (pl_trainer_options_check(o, &why) != PELAGO_OK)
+        return pl_fail(err, PELAGO_CORRUPT, "the checkpoint of step %lu has settings that no run has: %s",
+                       pl_checkpoint_step(r), why.text);
     return PELAGO_OK;
 }
 
@@ -208,15 +212,29 @@ enum pelago_status pl_trainer_load_params(struct pl_trainer *t, struct pl_checkp
     return PELAGO_OK;
 }
 
+/* Counters that a run can still add to: half of what a file may hold is more than any run has seen. */
+static enum pelago_status check_progress(const struct saved *s, uint64_t step, struct pl_error *err)
+{
+    const uint64_t counts[] = {s->progress.step, s->progress.tokens, s->progress.clock, s->progress.sequence,
+                               s->optimizer_step};
+    if (s->progress.step != step)
+        return pl_fail(err, PELAGO_CORRUPT, "the checkpoint of step %lu says that it is of step %lu", step,
+                       s->progress.step);
+    for (unsigned i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        if (counts[i] > PL_COUNT_MAX / 2)
+            return pl_fail(err, PELAGO_CORRUPT,
+                           "the checkpoint of step %lu counts up to %lu, further than any run comes", step,
+                           counts[i]);
+    return PELAGO_OK;
+}
+
 enum pelago_status pl_trainer_load(struct pl_trainer *t, struct pl_checkpoint_reader *r, struct pl_error *err)
 {
     struct saved s = {.batch = 0};
     struct pl_member fields[FIELDS];
     uint32_t count = list_progress(&s, fields);
     PL_TRY(pl_checkpoint_read_fields(r, fields, count, err));
-    if (s.progress.step != pl_checkpoint_step(r))
-        return pl_fail(err, PELAGO_CORRUPT, "the checkpoint of step %lu says that it is of step %lu",
-                       pl_checkpoint_step(r), s.progress.step);
+    PL_TRY(check_progress(&s, pl_checkpoint_step(r), err));
     PL_TRY(pl_checkpoint_read_spans(r, t->spans, t->span_count, err));
     PL_TRY(pl_trainer_load_params(t, r, err));
     t->progress = s.progress;

@@ -421,6 +421,49 @@ static void test_options_are_checked(void **state)
     refused(&o, "warm-up");
 }
 
+/* A checkpoint whose checksums are right says what no run has: that is a sentence, too, and no division or assertion. */
+static void test_what_a_checkpoint_says_is_checked(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 14; i++) {
+        struct disk disk;
+        struct pl_error err = {0};
+        struct pl_checkpoint_reader *r;
+        struct pl_trainer_options o = options_of(PL_INNER_ADAMW), read = {.threads = 1};
+        struct pl_trainer *t = new_trainer(&o);
+        struct pl_trainer_options *bad = &t->options;
+        uint32_t *const sizes[] = {&bad->batch, &bad->seq, &bad->accumulate};
+        uint64_t *const counts[] = {&t->inner.step, &t->progress.tokens, &t->progress.clock,
+                                    &t->progress.sequence};
+        const uint32_t was[] = {o.batch, o.seq, o.accumulate};
+        if (i < 6)
+            *sizes[i % 3] = i < 3 ? 0 : UINT32_MAX;
+        else if (i == 6)
+            bad->batch = bad->accumulate = 1u << 31; /* times an even length: 0 in 64 bits */
+        else if (i == 7)
+            bad->z_loss = NAN;
+        else if (i == 8)
+            bad->schedule.peak = NAN;
+        else if (i == 9)
+            bad->rule.beta2 = 2;
+        else
+            *counts[i - 10] = PL_COUNT_MAX;
+        disk_init(&disk);
+        struct pl_trainer_extra extra = {.keep = 2};
+        assert_int_equal(pl_trainer_save(t, disk.dir, &extra, &err), PELAGO_OK);
+        assert_int_equal(pl_checkpoint_open(&r, disk.dir, &disk.alloc, PL_NONE64, &err), PELAGO_OK);
+        assert_int_equal(pl_trainer_read_options(r, &read, &err), i < 10 ? PELAGO_CORRUPT : PELAGO_OK);
+        if (i >= 10)
+            assert_int_equal(pl_trainer_load(t, r, &err), PELAGO_CORRUPT);
+        assert_non_null(strstr(err.text, "the checkpoint"));
+        pl_checkpoint_close(r);
+        for (unsigned k = 0; k < 3; k++)
+            *sizes[k] = was[k]; /* what is freed is reckoned by them */
+        pl_trainer_free(t);
+        disk_release(&disk);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -435,6 +478,7 @@ int main(void)
         cmocka_unit_test(test_a_loss_that_is_no_number),
         cmocka_unit_test(test_a_token_out_of_range),
         cmocka_unit_test(test_options_are_checked),
+        cmocka_unit_test(test_what_a_checkpoint_says_is_checked),
     };
     return cmocka_run_group_tests_name("train_trainer", tests, NULL, NULL);
 }
