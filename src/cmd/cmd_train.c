@@ -19,7 +19,6 @@
 #include "train/batches.h"
 #include "train/dataset.h"
 #include "train/evaluate.h"
-#include "train/files.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -73,18 +72,13 @@ static void listen(void)
 /* The folder is ours alone, and can be written to. */
 static enum pelago_status take_folder(struct run *r)
 {
-    static const char probe[] = "probe";
     PL_TRY(pl_posix_dir_open(&r->dir, &r->alloc, r->args.out,
                              r->args.resume ? PL_POSIX_DIR_EXISTING : PL_POSIX_DIR_CREATE, &r->err));
     PL_TRY(pl_posix_dir_lock(r->dir, r->args.out, &r->err));
-    struct pl_dir dir = pl_posix_dir_table(r->dir);
-    struct pl_error why;
-    enum pelago_status st = pl_files_write(dir, probe, (struct pl_bytes){probe, sizeof probe}, &why);
-    if (st != PELAGO_OK)
-        return pl_fail(&r->err, st, "the folder %s cannot be written to: %s%s", r->args.out,
-                       pl_posix_dir_reason(r->dir), pl_posix_dir_advice(r->dir));
-    (void)dir.ops->remove(dir.self, probe);
-    return PELAGO_OK;
+    enum pelago_status st = pl_posix_dir_probe(r->dir);
+    return st == PELAGO_OK ? st
+                           : pl_fail(&r->err, st, "the folder %s cannot be written to: %s%s", r->args.out,
+                                     pl_posix_dir_reason(r->dir), pl_posix_dir_advice(r->dir));
 }
 
 static enum pelago_status check_space(struct run *r)

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 enum { PARTS_AT_ONCE = 16, LOCK_ATTEMPTS = 100 };
-static const char lock_name[] = "lock";
+static const char lock_name[] = "pelago.lock", probe_name[] = "pelago.probe";
 
 struct pl_file {
     int fd;
@@ -326,6 +326,13 @@ void pl_posix_dir_close(struct pl_posix_dir *d)
     pl_alloc_free(&alloc, d, sizeof *d);
 }
 
+/* What pelago makes to lock is an empty file: anything else by that name is somebody's, and would be removed in the end. */
+static bool is_ours(int fd)
+{
+    struct stat info;
+    return fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0;
+}
+
 /* The file that was locked may have lost its name to a process that ended just then. */
 static bool has_lock_name(const struct pl_posix_dir *d, int fd)
 {
@@ -339,6 +346,12 @@ enum pelago_status pl_posix_dir_lock(struct pl_posix_dir *d, const char *path, s
     pl_assert(d->lock < 0);
     for (int i = 0; i < LOCK_ATTEMPTS; i++) {
         int fd = open_retry(d->fd, lock_name, O_RDWR | O_CREAT | O_NOFOLLOW);
+        if (fd >= 0 && !is_ours(fd)) {
+            (void)close(fd);
+            return pl_fail(err, PELAGO_INVALID,
+                           "the file %s in %s is not pelago's: move it away, or use another folder",
+                           lock_name, path);
+        }
         if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
             if (has_lock_name(d, fd)) {
                 d->lock = fd;
@@ -357,6 +370,20 @@ enum pelago_status pl_posix_dir_lock(struct pl_posix_dir *d, const char *path, s
     }
     return pl_fail(err, PELAGO_STALE, "another pelago is at work in %s: end it, or choose another folder",
                    path);
+}
+
+enum pelago_status pl_posix_dir_probe(struct pl_posix_dir *d)
+{
+    int fd = open_retry(d->fd, probe_name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
+    if (fd < 0)
+        return errno == EEXIST ? PELAGO_OK : failed(d, errno);
+    (void)unlinkat(d->fd, probe_name, 0);
+    struct iovec part = {(void *)probe_name, sizeof probe_name};
+    enum pelago_status st = write_all(d, fd, 0, &part, 1);
+    if (st == PELAGO_OK && sync_retry(fd) != 0)
+        st = failed(d, errno);
+    (void)close(fd);
+    return st;
 }
 
 enum pelago_status pl_posix_dir_make_secret(struct pl_posix_dir *d, const char *name)

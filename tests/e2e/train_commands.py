@@ -91,7 +91,22 @@ def one_at_a_time():
         refused(f"another pelago is at work in {folder}: end it, or choose another folder.", "train", *words, "--out", folder)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
-    assert process.returncode == 130 and not (folder / "lock").exists()
+    assert process.returncode == 130 and not list(folder.glob("pelago*"))
+
+
+def others_files():
+    """Names that somebody else may have in the folder: they stay as they are, whether the run is refused or not."""
+    folder = temp / "theirs"
+    folder.mkdir()
+    for name in ("lock", "probe", "state.json"):
+        (folder / name).write_text(name)
+    (folder / "pelago.probe").symlink_to(folder / "probe")
+    run("train", *TINY, "--steps", 2, "--out", folder)
+    refused("holds a run of 2 steps", "train", *TINY, "--out", folder, code=2)
+    (folder / "pelago.lock").write_text("a lock of mine")
+    refused("the file pelago.lock in", "train", "--resume", "--steps", 3, "--out", folder, code=2)
+    assert (folder / "pelago.lock").read_text() == "a lock of mine"
+    assert all((folder / name).read_text() == name for name in ("lock", "probe", "state.json"))
 
 
 def going_back():
@@ -129,7 +144,7 @@ def second_signal():
         process.send_signal(signal.SIGINT)
         time.sleep(0.02)
     assert process.returncode in (130, -signal.SIGINT) and time.monotonic() - begin < 20
-    assert [p.name for p in (temp / "gone").glob("*")] in ([], ["lock"])  # which holds nothing any more
+    assert [p.name for p in (temp / "gone").glob("*")] in ([], ["pelago.lock"])  # which holds nothing any more
 
 
 def without_folder():
@@ -305,7 +320,7 @@ def full_disk():
 
 with tempfile.TemporaryDirectory() as folder_name:
     temp = Path(folder_name)
-    for test in (interruptions, one_at_a_time, going_back, second_signal, without_folder, live_line, evaluations, benchmark, wrong_input,
+    for test in (interruptions, one_at_a_time, others_files, going_back, second_signal, without_folder, live_line, evaluations, benchmark, wrong_input,
                  wrong_tokens, no_number, full_disk):
         test()
         print(f"ok - {test.__name__.replace('_', ' ')}", flush=True)

@@ -257,7 +257,7 @@ static void test_lock(void **state)
     struct pl_error err;
     assert_int_equal(pl_posix_dir_open(&other, &memory.alloc, temp.path, PL_POSIX_DIR_EXISTING, &err),
                      PELAGO_OK);
-    tempdir_put(&temp, "lock", "", 0); /* left behind: it holds nothing */
+    tempdir_put(&temp, "pelago.lock", "", 0); /* left behind: it holds nothing */
     for (int i = 0; i < 2; i++) {
         assert_int_equal(pl_posix_dir_lock(other, "here", &err), PELAGO_OK);
         assert_int_equal(pl_posix_dir_lock(posix, "here", &err), PELAGO_STALE);
@@ -271,6 +271,46 @@ static void test_lock(void **state)
     pl_posix_dir_close(other);
     assert_int_equal(tempdir_count(&temp), 1);
     assert_true(pl_posix_dir_free_bytes(posix) > 0);
+}
+
+/* The first `count` files hold what was put into them. */
+static void expect_mine(const char *const *names, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        char text[8] = "";
+        int fd = open(tempdir_path(&temp, names[i]), O_RDONLY);
+        assert_true(fd >= 0);
+        assert_int_equal(read(fd, text, sizeof text), 4);
+        assert_string_equal(text, "mine");
+        (void)close(fd);
+    }
+}
+
+/* What somebody else has put into the folder stays, whatever its name. */
+static void test_lock_and_probe_take_nothing(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"lock", "probe", "pelago.lock", "pelago.probe", "aim"};
+    struct pl_error err;
+    for (unsigned i = 0; i < 5; i++)
+        tempdir_put(&temp, names[i], "mine", 4);
+    assert_int_equal(pl_posix_dir_lock(posix, "here", &err), PELAGO_INVALID);
+    assert_string_equal(err.text,
+                        "the file pelago.lock in here is not pelago's: move it away, or use another folder");
+    assert_int_equal(pl_posix_dir_probe(posix), PELAGO_OK);
+    expect_mine(names, 5);
+    assert_int_equal(dir.ops->remove(dir.self, "pelago.lock"), PELAGO_OK);
+    assert_int_equal(dir.ops->remove(dir.self, "pelago.probe"), PELAGO_OK);
+    for (unsigned i = 2; i < 4; i++)
+        assert_int_equal(symlink("aim", tempdir_path(&temp, names[i])), 0);
+    assert_int_equal(pl_posix_dir_lock(posix, "here", &err), PELAGO_IO);
+    assert_int_equal(pl_posix_dir_probe(posix), PELAGO_OK);
+    expect_mine(names, 5);
+    for (unsigned i = 2; i < 4; i++)
+        assert_int_equal(dir.ops->remove(dir.self, names[i]), PELAGO_OK);
+    assert_int_equal(pl_posix_dir_probe(posix), PELAGO_OK);
+    assert_int_equal(pl_posix_dir_lock(posix, "here", &err), PELAGO_OK);
+    assert_int_equal(tempdir_count(&temp), 4); /* three of them, and the lock */
 }
 
 static void test_no_memory(void **state)
@@ -312,6 +352,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_close_on_exec, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_open_folder, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_lock, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_lock_and_probe_take_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_memory, set_up, tear_down),
         cmocka_unit_test(test_clock),
     };
