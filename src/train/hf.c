@@ -78,7 +78,7 @@ enum pelago_status pl_hf_export(struct pl_dir dir, const struct pl_alloc *alloc,
                                 struct pl_error *err)
 {
     struct pl_hf_special special;
-    PL_TRY(pl_hf_special_find(m->tokenizer, &special, err));
+    PL_TRY(pl_hf_special_find(m->tokenizer, alloc, &special, err));
     PL_TRY(write_json(dir, alloc, config_name, pl_hf_config_json(m, &special), err));
     PL_TRY(write_json(dir, alloc, "generation_config.json", generation_json(&special), err));
     if (m->tokenizer.len > 0) {

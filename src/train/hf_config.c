@@ -2,6 +2,8 @@
 #include "train/hf_int.h"
 
 #include "base/check.h"
+#include "base/limits.h"
+#include "data/tokenizer.h"
 
 #include <string.h>
 
@@ -170,33 +172,25 @@ enum pelago_status pl_hf_config_read(const struct pl_json *j, struct pl_model_co
     return PELAGO_OK;
 }
 
-/* The end-of-text token among the added ones, by the names it usually has. */
-static bool is_end(const char *text)
+enum pelago_status pl_hf_special_find(struct pl_bytes tokenizer, const struct pl_alloc *alloc,
+                                      struct pl_hf_special *out, struct pl_error *err)
 {
-    const char *const ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>"};
-    for (unsigned i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        if (strcmp(text, ends[i]) == 0)
-            return true;
-    return false;
-}
-
-enum pelago_status pl_hf_special_find(struct pl_bytes tokenizer, struct pl_hf_special *out,
-                                      struct pl_error *err)
-{
-    json_t *root;
-    size_t i;
-    json_t *token;
+    struct pl_tokenizer *t;
+    struct pl_error why;
     *out = (struct pl_hf_special){.known = false};
     if (tokenizer.len == 0)
         return PELAGO_OK;
-    PL_TRY(pl_json_parse(tokenizer, "tokenizer.json", &root, err));
-    json_array_foreach(json_object_get(root, "added_tokens"), i, token)
-    {
-        const struct pl_json j = {token, "tokenizer.json", NULL};
-        if (!out->known && json_is_object(token) &&
-            pl_json_text(&j, "content", out->text, sizeof out->text) == PELAGO_OK && is_end(out->text))
-            out->known = pl_json_u32(&j, "id", &out->id) == PELAGO_OK;
+    enum pelago_status st = pl_tokenizer_parse(&t, alloc, tokenizer.data, tokenizer.len, &why);
+    if (st != PELAGO_OK)
+        return pl_fail(err, st, "tokenizer.json: %s", why.text);
+    uint32_t end = pl_tokenizer_end_of_text(t);
+    if (end != PL_NONE32) {
+        const struct pl_bytes text = pl_tokenizer_bytes(t, end);
+        pl_assert(text.len < sizeof out->text); /* one of the few names it may have */
+        memcpy(out->text, text.data, text.len);
+        out->id = end;
+        out->known = true;
     }
-    json_decref(root);
+    pl_tokenizer_free(t);
     return PELAGO_OK;
 }

@@ -5,15 +5,15 @@
 #include "train/hf.h"
 #include "train/json.h"
 
-/* The tokens a tokenizer ends texts with, as its added_tokens say. */
+/* The token between texts: that of data/tokenizer.h, so that a model is used with the one it was trained with. */
 struct pl_hf_special {
     bool known;
     uint32_t id;
     char text[PL_NAME_MAX];
 };
-/* INVALID where the text is not JSON. */
-enum pelago_status pl_hf_special_find(struct pl_bytes tokenizer, struct pl_hf_special *out,
-                                      struct pl_error *err);
+/* What pl_tokenizer_parse says where the text is not a tokenizer.json; not known where it is empty. */
+enum pelago_status pl_hf_special_find(struct pl_bytes tokenizer, const struct pl_alloc *alloc,
+                                      struct pl_hf_special *out, struct pl_error *err);
 
 /* Owned by the caller; NULL: out of memory. */
 json_t *pl_hf_config_json(const struct pl_hf_model *m, const struct pl_hf_special *special);

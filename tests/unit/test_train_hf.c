@@ -3,12 +3,15 @@
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
 #include "base/bf16.h"
+#include "data/tokenizer.h"
 #include "memdisk.h"
+#include "tokenizer_rig.h"
 #include "train/hf.h"
 #include "train/hf_int.h"
 
@@ -114,29 +117,48 @@ static void test_round_trip(void **state)
     }
 }
 
+/* Exports with this tokenizer.json and expects that end of text. */
+static void expect_end(const char *text, uint32_t id, const char *name)
+{
+    char number[64], eos[64];
+    struct pl_buf read;
+    struct pl_tokenizer *t;
+    (void)snprintf(number, sizeof number, "\"eos_token_id\": %u", id);
+    (void)snprintf(eos, sizeof eos, "\"eos_token\": \"%s\"", name);
+    export_as(PL_DTYPE_F32, text);
+    assert_true(file_has("tokenizer.json", text));
+    assert_true(file_has("config.json", number));
+    assert_true(file_has("generation_config.json", number));
+    assert_true(file_has("tokenizer_config.json", eos));
+    pl_buf_init(&read, &memory.alloc, 1 << 20);
+    assert_int_equal(pl_hf_read_tokenizer(dir, &read, &err), PELAGO_OK);
+    assert_int_equal(read.len, strlen(text));
+    assert_int_equal(pl_tokenizer_parse(&t, &memory.alloc, read.data, read.len, &err), PELAGO_OK);
+    assert_int_equal(pl_tokenizer_end_of_text(t), id);
+    pl_tokenizer_free(t);
+    pl_buf_release(&read);
+}
+
+/* The token between texts is the one the data was made with, in whatever order the file has them. */
 static void test_tokenizer(void **state)
 {
     (void)state;
-    const char text[] = "{\"added_tokens\": [{\"id\": 3, \"content\": \"<other>\"}, {\"id\": 5, \"content\": "
-                        "\"<|endoftext|>\"}, 7], \"model\": {}}";
-    struct pl_buf read;
+    struct pl_alloc heap = pl_alloc_system();
+    struct pl_tokenizer *t = rig_train(&heap, PL_TRAIN_BYTES, rig_text, 0);
+    char *two = rig_replace(t, "\"added_tokens\": [",
+                            "\"added_tokens\": [{\"id\": 300, \"content\": \"</s>\"}, {\"id\": 301, "
+                            "\"content\": \"<|im_end|>\"}, ");
     make_model(true, false);
-    export_as(PL_DTYPE_F32, text);
-    assert_true(file_has("tokenizer.json", text));
-    assert_true(file_has("config.json", "\"eos_token_id\": 5"));
-    assert_true(file_has("generation_config.json", "\"eos_token_id\": 5"));
-    assert_true(file_has("tokenizer_config.json", "\"eos_token\": \"<|endoftext|>\""));
-    pl_buf_init(&read, &memory.alloc, 1000);
-    assert_int_equal(pl_hf_read_tokenizer(dir, &read, &err), PELAGO_OK);
-    assert_int_equal(read.len, sizeof text - 1);
-    pl_buf_release(&read);
+    expect_end(two, 0, "<|endoftext|>");
+    free(two);
+    pl_tokenizer_free(t);
     const struct pl_hf_model m = {.config = &config,
                                   .tensors = &tensors,
                                   .params = params,
                                   .dtype = PL_DTYPE_F32,
                                   .tokenizer = {"no JSON", 7}};
-    assert_int_equal(pl_hf_export(dir, &memory.alloc, &m, &err), PELAGO_CORRUPT);
-    assert_non_null(strstr(err.text, "tokenizer.json is not valid JSON"));
+    assert_int_equal(pl_hf_export(dir, &memory.alloc, &m, &err), PELAGO_INVALID);
+    assert_non_null(strstr(err.text, "tokenizer.json: line 1 is not valid JSON"));
     drop_model();
 }
 
