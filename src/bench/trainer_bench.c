@@ -1,8 +1,11 @@
+/* bench/trainer_bench.c - see trainer_bench.h. The optimizer is set up as train/trainer.c does it, which is not linked here:
+ * decay for all but norms, the usual rule, AdamW for every tensor. */
 #include "bench/trainer_bench.h"
 
 #include "base/prng.h"
 #include "optim/inner.h"
 
+#include <math.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -37,13 +40,6 @@ static void repack(void *user, uint32_t group, uint32_t row0, uint32_t rows)
     pl_model_refresh_rows(user, group, row0, rows);
 }
 
-static void matmul(void *self, float *c, const float *a, const float *b, uint32_t m, uint32_t n, uint32_t k,
-                   bool b_transposed)
-{
-    struct pl_engine *e = self;
-    e->ops->matmul(e, c, a, b, m, n, k, b_transposed);
-}
-
 static enum pelago_status prepare(struct bench *x, struct pl_error *err)
 {
     const struct pl_trainer_bench *b = x->b;
@@ -70,14 +66,11 @@ static enum pelago_status prepare(struct bench *x, struct pl_error *err)
                                                .decay = t->group != PL_GROUP_NORM,
                                                .lr_scale = 1};
     }
-    struct pl_inner_options inner = {
-        .rule =
-            {.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .momentum = 0.95f, .weight_decay = 0.1f, .clip = 1},
-        .groups = x->groups,
-        .group_count = x->m->tensors.count,
-        .floats = x->m->tensors.floats,
-        .pool = x->m->engine.pool,
-        .math = {.matmul = matmul, .self = &x->m->engine}};
+    struct pl_inner_options inner = {.rule = pl_inner_rule_usual(x->m->tensors.params),
+                                     .groups = x->groups,
+                                     .group_count = x->m->tensors.count,
+                                     .floats = x->m->tensors.floats,
+                                     .pool = x->m->engine.pool};
     if (pl_inner_init(&x->inner, &x->alloc, &inner) != PELAGO_OK)
         return pl_fail(err, PELAGO_NOMEM, "there is no memory for the optimizer's state.");
     pl_tensors_fill(&x->m->tensors, x->m->params, 1);
@@ -85,7 +78,9 @@ static enum pelago_status prepare(struct bench *x, struct pl_error *err)
     return PELAGO_OK;
 }
 
-static double one_step(struct bench *x, struct pl_prng *random, uint32_t step)
+/* A step that moves nothing is a fast one: it does not count, and neither does what comes after it. */
+static enum pelago_status one_step(struct bench *x, struct pl_prng *random, uint32_t step, double *loss,
+                                   struct pl_error *err)
 {
     const struct pl_trainer_bench *b = x->b;
     size_t count = (size_t)b->batch * b->seq;
@@ -98,12 +93,20 @@ static double one_step(struct bench *x, struct pl_prng *random, uint32_t step)
     struct pl_inner_update update = {
         .params = x->m->params, .grads = x->m->grads, .lr = 1e-3f, .updated = repack, .user = x->m};
     struct pl_inner_report report;
-    double begin = now_s(), loss = pl_model_train(x->m, &batch, &pass), middle = now_s();
-    (void)pl_inner_step(&x->inner, &update, &report);
+    double begin = now_s(), sum = pl_model_train(x->m, &batch, &pass), middle = now_s();
+    enum pelago_status moved = pl_inner_step(&x->inner, &update, &report);
     pl_model_refresh_rest(x->m);
     x->pass_s[step] = middle - begin;
     x->optim_s[step] = now_s() - middle;
-    return loss / (double)count;
+    *loss = sum / (double)count;
+    PL_TRY(pl_engine_check(&x->m->engine, err));
+    if (!isfinite(*loss))
+        return pl_fail(err, PELAGO_INVALID,
+                       "the loss of a step is not a finite number: nothing was measured.");
+    if (moved != PELAGO_OK)
+        return pl_fail(err, PELAGO_INVALID, "the gradient of %s is not finite: nothing was measured.",
+                       x->m->tensors.at[report.bad_group].name);
+    return PELAGO_OK;
 }
 
 /* Steps sorted by duration, fastest first; there are few. */
@@ -148,11 +151,10 @@ static enum pelago_status measure(struct bench *x, struct pl_trainer_result *r, 
     struct pl_prng random;
     uint32_t steps = 0;
     pl_prng_seed(&random, 1, 0);
-    r->loss_first = one_step(x, &random, 0);
+    PL_TRY(one_step(x, &random, 0, &r->loss_first, err));
     for (double begin = now_s(); steps < STEPS_MAX && (steps < STEPS_MIN || now_s() - begin < x->b->seconds);
          steps++)
-        r->loss_last = one_step(x, &random, steps);
-    PL_TRY(pl_engine_check(&x->m->engine, err));
+        PL_TRY(one_step(x, &random, steps, &r->loss_last, err));
     summarise(x, steps, r);
     return PELAGO_OK;
 }

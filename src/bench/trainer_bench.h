@@ -1,6 +1,8 @@
 /* bench/trainer_bench.h - how fast this machine trains a model: full steps (forward, backward, clipping, AdamW) on
  * random tokens, timed one by one.
  *
+ * A step whose loss or gradient is not finite is an error, not a time.
+ *
  * Only base, model and optim are used, so that build/bench_trainer, which is this and a main(), is a small static
  * program that runs on any machine it is copied to; `pelago bench trainer` is the same.
  */

@@ -12,16 +12,15 @@
 enum { VOCAB_UNIT = 32 };
 static const uint64_t default_tokens = 10000000, default_eval_tokens = 100000;
 
-/* What goes well with a model of up to so many parameters. */
+/* What goes well with a model of up to so many parameters, beside pl_inner_rule_usual. */
 static const struct {
     uint64_t params;
     uint32_t batch, seq, accumulate;
-    float lr, beta2;
+    float lr;
 } sizes[] = {
-    {2000000, 16, 256, 1, 4e-3f, 0.99f},     {9000000, 16, 256, 1, 2e-3f, 0.99f},
-    {20000000, 16, 256, 1, 1e-3f, 0.99f},    {60000000, 32, 256, 1, 1e-3f, 0.95f},
-    {200000000, 8, 512, 4, 6e-4f, 0.95f},    {600000000, 8, 512, 8, 3e-4f, 0.95f},
-    {UINT64_MAX, 4, 1024, 16, 2e-4f, 0.95f},
+    {2000000, 16, 256, 1, 4e-3f},     {9000000, 16, 256, 1, 2e-3f},  {20000000, 16, 256, 1, 1e-3f},
+    {60000000, 32, 256, 1, 1e-3f},    {200000000, 8, 512, 4, 6e-4f}, {600000000, 8, 512, 8, 3e-4f},
+    {UINT64_MAX, 4, 1024, 16, 2e-4f},
 };
 
 static unsigned size_of(const struct pl_model_config *c)
@@ -197,12 +196,7 @@ enum pelago_status pl_train_plan_new(struct pl_train_plan *p, const struct pl_tr
     o->seq = a->seq > 0 ? a->seq : pl_min32(sizes[size].seq, o->config.context);
     o->matrices = PL_INNER_ADAMW;
     o->seed = a->seed != PL_NONE64 ? a->seed : 1;
-    o->rule = (struct pl_inner_rule){.beta1 = 0.9f,
-                                     .beta2 = sizes[size].beta2,
-                                     .eps = 1e-8f,
-                                     .momentum = 0.95f,
-                                     .weight_decay = 0.1f,
-                                     .clip = 1};
+    o->rule = pl_inner_rule_usual(pl_model_config_params(&o->config));
     o->schedule = (struct pl_schedule){
         .kind = PL_SCHEDULE_COSINE, .peak = sizes[size].lr, .floor = 0.1f, .decay = 0.2f};
     if (a->optimizer != NULL)

@@ -11,6 +11,16 @@
 
 /* ---- settings ---- */
 
+struct pl_inner_rule pl_inner_rule_usual(uint64_t params)
+{
+    return (struct pl_inner_rule){.beta1 = 0.9f,
+                                  .beta2 = params <= 20000000 ? 0.99f : 0.95f,
+                                  .eps = 1e-8f,
+                                  .momentum = 0.95f,
+                                  .weight_decay = 0.1f,
+                                  .clip = 1};
+}
+
 static bool is_share(float x)
 {
     return x >= 0 && x < 1;

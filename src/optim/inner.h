@@ -47,6 +47,9 @@ struct pl_inner_rule {
     float clip; /* longest gradient; 0: no clipping */
 };
 
+/* What goes well with a model of so many parameters, for whoever has no wish of their own. */
+struct pl_inner_rule pl_inner_rule_usual(uint64_t params);
+
 /* OK, or INVALID with a sentence that names the setting. */
 enum pelago_status pl_inner_rule_check(const struct pl_inner_rule *rule, struct pl_error *err);
 
