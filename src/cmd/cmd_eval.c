@@ -5,7 +5,6 @@
 #include "cmd/options.h"
 #include "cmd/text.h"
 #include "cmd/weights.h"
-#include "train/checkpoint.h"
 #include "train/choices.h"
 #include "train/dataset.h"
 #include "train/evaluate.h"
@@ -34,17 +33,8 @@ struct eval {
 
 static enum pelago_status load(struct eval *e)
 {
-    struct pl_dir dir;
-    uint64_t newest;
     PL_TRY(pl_posix_dir_open(&e->dir, &e->alloc, e->from, PL_POSIX_DIR_EXISTING, &e->err));
-    dir = pl_posix_dir_table(e->dir);
-    if (e->step != PL_NONE64 || pl_checkpoint_newest(dir, PL_NONE64, &newest, &e->err) == PELAGO_OK)
-        return pl_weights_load_checkpoint(&e->weights, dir, e->step, &e->err);
-    pl_weights_release(&e->weights);
-    enum pelago_status st = pl_weights_load_hf(&e->weights, dir, &e->err);
-    if (st == PELAGO_NOTFOUND)
-        return pl_fail(&e->err, st, "there is neither a checkpoint nor a Hugging Face model in it");
-    return st;
+    return pl_weights_load(&e->weights, pl_posix_dir_table(e->dir), e->step, &e->err);
 }
 
 static enum pelago_status build(struct eval *e)

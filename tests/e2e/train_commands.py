@@ -191,7 +191,8 @@ def evaluations():
     refused("the model's context is 64", "eval", temp / "straight", "--data", "builtin:tales", "--seq", 65, code=2)
     refused("there is no builtin:sea", "eval", temp / "straight", "--data", "builtin:sea", code=2)
     refused("no step.txt", "eval", temp / "straight", "--data", temp / "no step.txt")
-    refused("neither a checkpoint nor a Hugging Face model", "eval", temp, "--data", "builtin:tales")
+    refused("neither a folder of checkpoints (no state-*.json) nor a Hugging Face folder", "eval", temp, "--data",
+            "builtin:tales")
     run("export", temp / "straight", "--out", temp / "hf")
     from_hf = json.loads(run("eval", temp / "hf", "--data", "builtin:tales", "--tokens", 500, "--seq", 32, "--json")[0])
     assert from_hf["loss"] == report["loss"]
