@@ -227,6 +227,12 @@ uint32_t pl_train_plan_fields(struct pl_train_plan *p, struct pl_member fields[s
     return PL_TRAIN_PLAN_FIELDS;
 }
 
+/* Of a model that is there already nothing can be chosen. */
+static bool asks_for_model(const struct pl_train_args *a)
+{
+    return has_shape(&a->dims) || a->dims.vocab > 0 || a->dims.context > 0 || a->untied || a->dims.qk_norm;
+}
+
 /* What would make another run of it. */
 static enum pelago_status refuse_changes(const struct pl_train_args *a, const struct pl_trainer_options *o,
                                          struct pl_error *err)
@@ -240,8 +246,7 @@ static enum pelago_status refuse_changes(const struct pl_train_args *a, const st
         {"seq", a->seq > 0 && a->seq != o->seq},
         {"optimizer", a->optimizer != NULL && strcmp(a->optimizer, pl_optimizer_name(o->matrices)) != 0},
         {"tokenizer", a->tokenizer != NULL},
-        {"layers and the other dimensions",
-         has_shape(&a->dims) || a->dims.vocab > 0 || a->dims.context > 0 || a->untied || a->dims.qk_norm}};
+        {"layers and the other dimensions", asks_for_model(a)}};
     for (unsigned i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
         if (fixed[i].given)
             return pl_fail(err, PELAGO_INVALID,
@@ -251,11 +256,17 @@ static enum pelago_status refuse_changes(const struct pl_train_args *a, const st
 
 /* Weights from elsewhere: a new run in all but its first parameters. */
 static enum pelago_status adopt(struct pl_train_plan *p, const struct pl_train_args *a,
-                                const struct pl_model_config *config, struct pl_error *err)
+                                const struct pl_checkpoint_reader *r, struct pl_error *err)
 {
+    const struct pl_model_config *config = pl_checkpoint_config(r);
     struct pl_train_args asked = *a;
-    if (a->model != NULL || has_shape(&a->dims) || a->dims.vocab > 0)
-        return pl_fail(err, PELAGO_INVALID, "the dimensions of imported weights cannot be changed");
+    if (a->model != NULL || asks_for_model(a))
+        return pl_fail(err, PELAGO_INVALID,
+                       "imported weights have their dimensions: --model, --context, --untied and the like "
+                       "cannot change them");
+    if (a->tokenizer != NULL && pl_checkpoint_has_tokenizer(r))
+        return pl_fail(err, PELAGO_INVALID,
+                       "imported weights have their tokenizer: --tokenizer cannot change it");
     asked.dims = *config;
     asked.untied = !config->tied;
     PL_TRY(pl_train_plan_new(p, &asked, err));
@@ -270,7 +281,7 @@ enum pelago_status pl_train_plan_resume(struct pl_train_plan *p, const struct pl
     struct pl_member fields[PL_TRAIN_PLAN_FIELDS];
     *fresh = !pl_checkpoint_has_optimizer(r);
     if (*fresh)
-        return adopt(p, a, pl_checkpoint_config(r), err);
+        return adopt(p, a, r, err);
     *p = (struct pl_train_plan){.eval_tokens = default_eval_tokens};
     PL_TRY(pl_trainer_read_options(r, &p->trainer, err));
     PL_TRY(pl_checkpoint_read_fields(r, fields, pl_train_plan_fields(p, fields), err));

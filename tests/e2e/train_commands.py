@@ -197,6 +197,10 @@ def evaluations():
     from_hf = json.loads(run("eval", temp / "hf", "--data", "builtin:tales", "--tokens", 500, "--seq", 32, "--json")[0])
     assert from_hf["loss"] == report["loss"]
     run("import", temp / "hf", "--out", temp / "adopted")
+    for option in (["--context", 32], ["--untied"], ["--qk-norm"], ["--width", 64], ["--model", "1m"], ["--vocab", 300]):
+        refused("imported weights have their dimensions", "train", "--resume", "--out", temp / "adopted", *option, code=2)
+    refused("imported weights have their tokenizer", "train", "--resume", "--out", temp / "adopted", "--tokenizer", "byte",
+            code=2)
     out = run("train", "--resume", "--out", temp / "adopted", "--seq", 32, "--batch", 2, "--steps", 3, "--lr", 1e-5)[0]
     assert abs(float(out.split("validation: loss ")[1].split()[0]) - report["loss"]) < 0.3, out
 
