@@ -7,6 +7,7 @@
 #include "cmd/cmd.h"
 #include "cmd/options.h"
 #include "cmd/text.h"
+#include "cmd/unfinished.h"
 #include "cmd/whole_file.h"
 #include "data/bpe_train.h"
 #include "data/encode.h"
@@ -97,7 +98,9 @@ static enum pelago_status train(struct pl_tokenizer_trainer *trainer, const stru
     if (words->count > 0)
         PL_TRY(pl_corpus_read(alloc, paths_of(words), words->count, &sink, err));
     PL_TRY(pl_tokenizer_trainer_finish(trainer, &t, err));
+    pl_unfinished_file(out);
     enum pelago_status status = pl_tokenizer_save(t, out, err);
+    pl_unfinished_end();
     if (status == PELAGO_OK)
         printf("%s: %" PRIu32 " tokens from %.1f MB of text in %.1f s\n", out, pl_tokenizer_vocab(t),
                (double)pl_tokenizer_trainer_bytes(trainer) / 1e6, seconds_since(start));
@@ -158,7 +161,10 @@ static enum pelago_status encode(const struct pl_alloc *alloc, struct pl_pool *p
 {
     struct pl_encode_result r = {0, 0, 0};
     uint64_t start = pl_clock_ns();
-    PL_TRY(pl_encode_files(alloc, t, pool, paths_of(words), words->count, out, &r, err));
+    pl_unfinished_file(out);
+    enum pelago_status status = pl_encode_files(alloc, t, pool, paths_of(words), words->count, out, &r, err);
+    pl_unfinished_end();
+    PL_TRY(status);
     double seconds = seconds_since(start);
     printf("%s: %" PRIu64 " tokens of %" PRIu64
            " documents, %.3f bytes a token, %.1f MB in %.2f s, %.1f MB/s with %" PRIu32 " threads\n",

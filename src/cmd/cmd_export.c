@@ -3,6 +3,7 @@
 
 #include "cmd/options.h"
 #include "cmd/text.h"
+#include "cmd/unfinished.h"
 #include "cmd/weights.h"
 #include "os/folder.h"
 #include "train/hf.h"
@@ -29,12 +30,16 @@ static int write_out(struct pl_weights *w, const char *out, enum pl_dtype dtype)
     struct pl_error err;
     if (pl_folder_begin(&folder, &w->alloc, out, &err) != PELAGO_OK)
         return pl_failure(command, &err);
+    pl_unfinished_folder(&folder);
     if (write_folder(w, &folder, dtype, &err) != PELAGO_OK) {
         int code = pl_failure_at(command, out, folder.dir, &err);
         pl_folder_abandon(&folder);
+        pl_unfinished_end();
         return code;
     }
-    if (pl_folder_commit(&folder, &err) != PELAGO_OK)
+    enum pelago_status st = pl_folder_commit(&folder, &err);
+    pl_unfinished_end();
+    if (st != PELAGO_OK)
         return pl_failure(command, &err);
     printf("%s: %s, %" PRIu64 " parameters as %s, from step %" PRIu64 "%s\n", out,
            w->config.qk_norm ? "Qwen3ForCausalLM" : "LlamaForCausalLM", w->tensors.params,

@@ -2,6 +2,7 @@
 #include "cmd/cmd.h"
 
 #include "cmd/options.h"
+#include "cmd/unfinished.h"
 #include "cmd/weights.h"
 #include "os/folder.h"
 #include "train/checkpoint.h"
@@ -21,12 +22,16 @@ static int write_out(struct pl_weights *w, const char *out)
     struct pl_error err;
     if (pl_folder_begin(&folder, &w->alloc, out, &err) != PELAGO_OK)
         return pl_failure(command, &err);
+    pl_unfinished_folder(&folder);
     if (pl_checkpoint_save(pl_folder_dir(&folder), &w->alloc, 0, &checkpoint, 0, &err) != PELAGO_OK) {
         int code = pl_failure_at(command, out, folder.dir, &err);
         pl_folder_abandon(&folder);
+        pl_unfinished_end();
         return code;
     }
-    if (pl_folder_commit(&folder, &err) != PELAGO_OK)
+    enum pelago_status st = pl_folder_commit(&folder, &err);
+    pl_unfinished_end();
+    if (st != PELAGO_OK)
         return pl_failure(command, &err);
     printf("%s: a checkpoint of step 0 with %" PRIu64 " parameters%s\n", out, w->tensors.params,
            w->tokenizer.len > 0 ? " and a tokenizer" : "");

@@ -4,6 +4,7 @@
 #include "cmd/cmd.h"
 #include "cmd/options.h"
 #include "cmd/text.h"
+#include "cmd/unfinished.h"
 #include "data/outfile.h"
 #include "data/tales.h"
 
@@ -103,7 +104,11 @@ int pl_cmd_data_tales(int argc, char **argv)
     if (!valid && strcmp(split, "train") != 0)
         return pl_usage_error(o.command, "--split is train or valid, not '%s'", pl_text_clip(split).at);
     struct pl_tales_stream stream = {.seed = seed, .split = valid ? PL_TALES_VALID : PL_TALES_TRAIN};
-    if (tell(&stream, bytes, out, &err) != PELAGO_OK)
+    if (out != NULL)
+        pl_unfinished_file(out);
+    enum pelago_status status = tell(&stream, bytes, out, &err);
+    pl_unfinished_end();
+    if (status != PELAGO_OK)
         return pl_failure(o.command, &err);
     print_floor(&stream);
     return PL_EXIT_OK;
