@@ -8,6 +8,7 @@ python3; the full disk is a small tmpfs where this user may mount one, else a li
 import json
 import os
 import pty
+import re
 import resource
 import signal
 import subprocess
@@ -154,13 +155,59 @@ def without_folder():
     assert "not saved (no --out)" in out and "muon" in out, out
 
 
+LINE = re.compile(r"step (\d+)/(\d+)  (\S+) of (\S+) tokens  loss (\d+\.\d{3})  (\S+) tokens/s(?:, (\d+)% of peak)?  "
+                  r"((?:\d+[dhm] )?\d+[hms]) left  (\d+\.\d) GB")
+
+
+def number(text):
+    return float(text.rstrip("kMG")) * {"k": 1e3, "M": 1e6, "G": 1e9}.get(text[-1], 1)
+
+
+def expect_line(text, steps, losses):
+    """What a line of progress says fits together and with the log: 64 tokens a step, the time left at this rate."""
+    found = LINE.search(text)
+    assert found, text
+    step, total, tokens, of, loss, rate, _, left, gigabytes = found.groups()
+    assert int(total) == steps and abs(number(of) / (64 * steps) - 1) < 0.01, text
+    assert 0 < int(step) < steps and abs(number(tokens) / (64 * int(step)) - 1) < 0.01, text
+    smooth = losses[0]
+    for x in losses[1:int(step)]:
+        smooth += 0.05 * (x - smooth)
+    assert abs(float(loss) - smooth) < 0.002, (text, smooth)
+    seconds = sum(int(part[:-1]) * {"d": 86400, "h": 3600, "m": 60, "s": 1}[part[-1]] for part in left.split())
+    expected = 64 * (steps - int(step)) / number(rate)
+    assert abs(seconds - expected) < 1 + 0.02 * expected + (60 if seconds >= 3600 else 0), (text, expected)
+    assert 0 <= float(gigabytes) < 10, text
+    return found
+
+
+def logged_losses(log):
+    return [step["loss"] for step in map(json.loads, log.read_text().splitlines()) if "loss" in step]
+
+
+def plain_lines():
+    """Without a terminal a line every few seconds, each whole."""
+    log = temp / "plain.log"
+    process = start("train", *TINY, "--steps", 10000000, "--eval-every", 0, "--log", log)
+    line = process.stdout.readline()
+    while line and not line.startswith("step "):
+        line = process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and err == "" and line.endswith("\n"), (line, out, err)
+    assert "\r" not in line + out and "\x1b" not in line + out, (line, out)
+    expect_line(line, 10000000, logged_losses(log))
+
+
 def live_line():
-    """On a terminal one line is drawn again and again."""
+    """On a terminal one line is drawn again and again: step, tokens, loss, rate, share of the peak, time left."""
     main, child = pty.openpty()
-    process = subprocess.Popen([PELAGO, "train", *TINY, "--steps", "2000"], stdout=child, stderr=subprocess.PIPE)
+    log = temp / "live.log"
+    process = subprocess.Popen([PELAGO, "train", *TINY, "--steps", "20000", "--eval-every", "0", "--log", str(log)],
+                               stdout=child, stderr=subprocess.PIPE)
     os.close(child)
     seen = b""
-    while b"\x1b[K" not in seen:
+    while seen.count(b"\x1b[K") < 3:
         seen += os.read(main, 4096)
     process.send_signal(signal.SIGINT)
     try:
@@ -168,7 +215,12 @@ def live_line():
             seen += part
     except OSError:  # the other end is closed
         pass
-    assert process.wait() == 130 and b"tokens/s" in seen and b"% of peak" in seen and b"\rstep" in seen, seen
+    assert process.wait() == 130 and process.stderr.read() == b"", seen
+    drawn = [part for part in seen.decode().split("\r") if part.startswith("step ")]
+    assert len(drawn) >= 3 and all("\x1b[K" in part for part in drawn), seen
+    found = [expect_line(part, 20000, logged_losses(log)) for part in drawn]
+    assert all(f.group(7) is not None for f in found), seen  # the share of the peak
+    assert [int(f.group(1)) for f in found] == sorted({int(f.group(1)) for f in found}), seen
 
 
 # ---- evaluation and benchmark ----
@@ -344,7 +396,7 @@ def full_disk():
 
 with tempfile.TemporaryDirectory() as folder_name:
     temp = Path(folder_name)
-    for test in (interruptions, one_at_a_time, others_files, going_back, second_signal, without_folder, live_line, evaluations, benchmark, wrong_input,
-                 interrupted_encode, wrong_tokens, no_number, full_disk):
+    for test in (interruptions, one_at_a_time, others_files, going_back, second_signal, without_folder, plain_lines,
+                 live_line, evaluations, benchmark, wrong_input, interrupted_encode, wrong_tokens, no_number, full_disk):
         test()
         print(f"ok - {test.__name__.replace('_', ' ')}", flush=True)
