@@ -1,7 +1,8 @@
 /* data/tokenizer_load.c - a tokenizer from the text of a tokenizer.json.
  *
- * Everything is checked here, so that using a tokenizer can not fail on it: ids are below the vocabulary's size and each
- * belongs to one token, every byte has a token, merges name tokens that exist. What would change the result and is not
+ * Everything is checked here, so that using a tokenizer fails on nothing but text it has no token for: ids are below the
+ * vocabulary's size and each belongs to one token, some bytes have one (a text with another is refused by the encoder),
+ * merges name tokens that exist. What would change the result and is not
  * supported is refused by name; what only matters to training or to other programs (truncation, post_processor,
  * decoder) is passed over.
  */

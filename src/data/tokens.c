@@ -2,7 +2,6 @@
 #include "data/tokens.h"
 
 #include "base/bytes.h"
-#include "base/check.h"
 #include "base/hash.h"
 #include "base/limits.h"
 #include "base/num.h"
@@ -154,12 +153,6 @@ void pl_tokens_close(struct pl_tokens *t)
 const struct pl_tokens_info *pl_tokens_info(const struct pl_tokens *t)
 {
     return &t->info;
-}
-
-uint64_t pl_tokens_stretches(const struct pl_tokens *t, uint64_t n)
-{
-    pl_assert(n > 0);
-    return (t->info.tokens - 1) / n;
 }
 
 /* ---- tokens ---- */

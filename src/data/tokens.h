@@ -56,10 +56,6 @@ enum pelago_status pl_tokens_fetch(struct pl_tokens *t, uint64_t at, uint64_t n,
 /* Checks every block. */
 enum pelago_status pl_tokens_check(struct pl_tokens *t, struct pl_error *err);
 
-/* How many stretches of n tokens there are that all have a token after them. Stretch i begins at token i * n; sequences
- * (n = the context) and work units (n = a multiple of it) are both counted so. n > 0. */
-uint64_t pl_tokens_stretches(const struct pl_tokens *t, uint64_t n);
-
 /* ---- writing ---- */
 
 struct pl_tokens_writer;

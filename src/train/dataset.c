@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/cpu.h"
 #include "base/num.h"
+#include "data/bpe_train.h"
 #include "data/encode.h"
 #include "data/input.h"
 #include "data/tokenizer_train.h"
@@ -98,9 +99,10 @@ static enum pelago_status train_tokenizer(struct pl_dataset *d, enum pl_train_ki
                        "a tokenizer cannot be made from a token file: give the one it was made with");
     if (d->parts->train.name != NULL && strcmp(d->parts->train.name, "-") == 0 && kind != PL_TRAIN_BYTES)
         return pl_fail(err, PELAGO_INVALID, "standard input can be read only once: give a tokenizer");
-    if (kind == PL_TRAIN_BPE && (vocab < 257 || vocab > PL_VOCAB_MAX))
+    if (kind == PL_TRAIN_BPE && (vocab < PL_BPE_VOCAB_MIN || vocab > PL_VOCAB_MAX))
         return pl_fail(err, PELAGO_LIMIT,
-                       "the vocabulary is %u, but a tokenizer of byte pairs needs at least 257", vocab);
+                       "the vocabulary is %u, but a tokenizer of byte pairs needs at least %u", vocab,
+                       (unsigned)PL_BPE_VOCAB_MIN);
     struct pl_tokenizer_trainer *trainer =
         pl_tokenizer_trainer_new(&d->parts->alloc, d->parts->pool, kind, vocab);
     if (trainer == NULL)
