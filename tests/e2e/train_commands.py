@@ -176,7 +176,8 @@ def expect_line(text, steps, losses):
     assert abs(float(loss) - smooth) < 0.002, (text, smooth)
     seconds = sum(int(part[:-1]) * {"d": 86400, "h": 3600, "m": 60, "s": 1}[part[-1]] for part in left.split())
     expected = 64 * (steps - int(step)) / number(rate)
-    assert abs(seconds - expected) < 1 + 0.02 * expected + (60 if seconds >= 3600 else 0), (text, expected)
+    unit = 3600 if seconds >= 86400 else 60 if seconds >= 3600 else 1  # the last one shown
+    assert abs(seconds - expected) < unit + 0.02 * expected, (text, expected)
     assert 0 <= float(gigabytes) < 10, text
     return found
 
