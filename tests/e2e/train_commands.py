@@ -11,6 +11,7 @@ import pty
 import re
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -251,6 +252,12 @@ def evaluations():
     from_hf = json.loads(run("eval", temp / "hf", "--data", "builtin:tales", "--tokens", 500, "--seq", 32, "--json")[0])
     assert from_hf["loss"] == report["loss"]
     run("import", temp / "hf", "--out", temp / "adopted")
+    weights = temp / "hf" / "model.safetensors"
+    broken = bytearray(weights.read_bytes())
+    broken[-4:] = struct.pack("<f", float("nan"))
+    weights.write_bytes(broken)
+    refused("not a finite number: the model's weights are broken", "eval", temp / "hf", "--choices", choices)
+    refused("the validation loss is not a finite number", "eval", temp / "hf", "--data", "builtin:tales", "--tokens", 500)
     for option in (["--context", 32], ["--untied"], ["--qk-norm"], ["--width", 64], ["--model", "1m"], ["--vocab", 300]):
         refused("imported weights have their dimensions", "train", "--resume", "--out", temp / "adopted", *option, code=2)
     refused("imported weights have their tokenizer", "train", "--resume", "--out", temp / "adopted", "--tokenizer", "byte",
