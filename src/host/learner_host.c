@@ -442,9 +442,7 @@ static void limit_leaving(struct pl_learner_host *h)
 static void say_what_is_left(struct pl_learner_host *h)
 {
     if (h->keep.busy)
-        pl_lhost_log(
-            h, "leaving before a checkpoint is written: the one before it stays, and what was learned since "
-               "and is not merged is lost");
+        pl_lhost_log(h, "leaving before the checkpoint is written: the one before it stays");
     if (h->lt.has_thread)
         pl_lhost_log(h, "leaving in the middle of a step: it is given up");
 }
@@ -458,9 +456,7 @@ static void on_leave(uv_timer_t *timer)
         (void)uv_timer_start(&h->leave, on_leave, BESIDE_MS, 0);
         pl_lhost_keep_look(h);
     } else if (!h->left && !h->over) {
-        pl_lhost_log(
-            h, "leaving without a last checkpoint, which the step under way holds up: what was learned since "
-               "the one before and is not merged is lost");
+        pl_lhost_log(h, "leaving without a last checkpoint: the step under way takes too long");
         h->keep.due = false;
         pl_lhost_leave(h);
     } else if (!h->farewell) { /* the last words have had their time */
