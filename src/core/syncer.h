@@ -119,6 +119,7 @@ struct pl_sync_effect {
             uint64_t round;
             uint64_t bytes;  /* KEEP, VERIFY: size of the whole push */
             uint64_t digest; /* VERIFY */
+            uint64_t steps;  /* VERIFY: as the PUSH that was accepted claims */
             uint32_t index;  /* KEEP: chunk number */
         } push;
         struct {

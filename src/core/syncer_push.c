@@ -251,6 +251,7 @@ void pl_sync_data(struct pl_syncer *s, uint32_t m, const struct pl_msg_data *d, 
     fx->u.push.round = c->round;
     fx->u.push.bytes = c->bytes;
     fx->u.push.digest = c->digest;
+    fx->u.push.steps = c->steps;
 }
 
 void pl_sync_skip(struct pl_syncer *s, uint32_t m, const struct pl_msg_skip *k, struct pl_sync_fxs *out)

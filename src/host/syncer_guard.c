@@ -268,9 +268,7 @@ static bool push_ok(struct pl_syncer_host *h, struct pl_islander *m, const struc
 {
     if (p->fragment >= h->layout.fragment_count || h->layout.fragments[p->fragment].shard != h->options.shard)
         return true; /* the core has a sentence for that */
-    struct pl_claim *c = &m->claims[pl_shost_local(h, p->fragment)];
-    c->round = p->round;
-    c->steps = p->steps;
+    const struct pl_claim *c = &m->claims[pl_shost_local(h, p->fragment)];
     if (c->merged_ns == 0 && unknown_past(h, m))
         return true;
     uint64_t since = c->merged_ns != 0 ? c->merged_ns : m->known_ns;

@@ -157,7 +157,6 @@ struct pl_visitor {
 /* What a learner last said about its work on a fragment. */
 struct pl_claim {
     uint64_t merged_ns;                     /* when its work was last merged; 0: not in this life */
-    uint64_t round, steps;                  /* of its last PUSH */
     uint64_t merging_round, merging_tokens; /* of the last merge it is in; counted once that is published */
 };
 

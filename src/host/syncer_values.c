@@ -232,7 +232,7 @@ struct pl_verify {
     struct pl_job job;
     struct pl_syncer_host *h;
     uint32_t learner, fragment; /* PL_NONE32: given up meanwhile */
-    uint64_t identity, round, digest;
+    uint64_t identity, round, digest, steps;
     uint8_t *packed;
     uint64_t packed_bytes;
     uint8_t *raw;
@@ -297,14 +297,6 @@ static void refuse_push(struct pl_syncer_host *h, const struct pl_verify *v)
                  m != NULL ? m->address : "?", v->fragment, v->why.text);
 }
 
-/* As its PUSH claimed, which came this way. */
-static uint64_t steps_of(struct pl_syncer_host *h, const struct pl_verify *v)
-{
-    const struct pl_islander *m = pl_shost_member(h, v->identity);
-    const struct pl_claim *c = m == NULL ? NULL : &m->claims[pl_shost_local(h, v->fragment)];
-    return c != NULL && c->round == v->round ? c->steps : 1;
-}
-
 static void verify_done(struct pl_job *job)
 {
     struct pl_verify *v = (struct pl_verify *)job;
@@ -320,7 +312,7 @@ static void verify_done(struct pl_job *job)
     struct pl_push_buf *p = pl_shost_push(h, v->learner, v->fragment);
     pl_assert(p->verify == v && p->round == v->round && p->bytes == NULL);
     v->good = v->good && pl_trust_ok(h, v->identity, &v->why) &&
-              pl_guard_norms_ok(h, pl_shost_fragment(h, v->fragment), steps_of(h, v), v->norms, &v->why);
+              pl_guard_norms_ok(h, pl_shost_fragment(h, v->fragment), v->steps, v->norms, &v->why);
     p->verify = NULL;
     if (v->good) {
         p->bytes = v->raw;
@@ -363,6 +355,7 @@ void pl_shost_verify(struct pl_syncer_host *h, const struct pl_sync_effect *fx)
     v->identity = identity_of(h, v->learner);
     v->round = p->round;
     v->digest = fx->u.push.digest;
+    v->steps = fx->u.push.steps;
     v->packed = p->bytes;
     v->packed_bytes = p->size;
     v->raw_bytes = f->push_bytes;

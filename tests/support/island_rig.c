@@ -145,6 +145,10 @@ static void push(struct island *is, const struct pl_msg_pull *p)
                                      .id = head.u.push.round,
                                      .index = i,
                                      .bytes = {is->packed + pl_chunk_offset(len, i), pl_chunk_len(len, i)}}});
+    if (is->again_steps != 0) {
+        head.u.push.steps += is->again_steps;
+        say(is->bulk, &head);
+    }
     is->pushes++;
 }
 

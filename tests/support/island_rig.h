@@ -41,6 +41,7 @@ struct island {
     /* Misbehaviour. */
     float scale;          /* of contributions; 1 */
     uint64_t claim_steps; /* added to the steps of every push */
+    uint64_t again_steps; /* not 0: after its data every PUSH comes again, with so many steps more */
     bool spoil;           /* the digest of a push is wrong */
     bool mute;            /* does not answer PULL */
     uint64_t rate;        /* steps claimed for every one done; 1 */
