@@ -4,7 +4,6 @@
 
 #include "base/check.h"
 #include "base/fmt.h"
-#include "base/hash.h"
 #include "host/rate.h"
 #include "os/clock.h"
 #include "train/files.h"
@@ -218,11 +217,6 @@ static enum pl_door_reply no_memory(struct pl_door_keeper *d, const struct calle
 
 /* ---- enrolment ---- */
 
-static uint64_t hash_of(const struct pl_msg_enrol *e)
-{
-    return pl_hash64(e->request.data, e->request.len, 0);
-}
-
 static struct pl_slip *enrol_slip(const struct pl_door_keeper *d, const struct caller *c,
                                   const struct pl_msg_enrol *e)
 {
@@ -322,12 +316,13 @@ static void on_written(void *user, const struct pl_slip *s)
 /* Somebody who was given this before (and perhaps not told), or a new identity: written down before it is told. */
 static enum pl_door_reply admit(struct pl_door_keeper *d, const struct caller *c,
                                 const struct pl_msg_enrol *e, const struct pl_grant *before,
-                                struct pl_invitation *inv)
+                                struct pl_invitation *inv,
+                                const uint8_t request_sha256[static PL_SHA256_BYTES])
 {
     struct pl_slip *s = enrol_slip(d, c, e);
     if (s == NULL)
         return no_memory(d, c);
-    return give(d, s, before != NULL ? before : pl_invitations_use(&d->list, inv, hash_of(e), e->shard),
+    return give(d, s, before != NULL ? before : pl_invitations_use(&d->list, inv, request_sha256, e->shard),
                 true);
 }
 
@@ -335,9 +330,7 @@ static enum pl_door_reply enrol(struct pl_door_keeper *d, const struct caller *c
                                 const struct pl_msg_enrol *e)
 {
     char host[PL_ADDRESS_MAX];
-    const struct pl_grant *grant = pl_invitations_given(&d->list, e->token, hash_of(e));
-    if (grant != NULL)
-        return admit(d, c, e, grant, NULL);
+    uint8_t request_sha256[PL_SHA256_BYTES];
     host_of(c->peer->address, host);
     if (too_often(d, host, c->now_ns))
         return refuse(d, c, PL_REASON_DENIED,
@@ -346,6 +339,11 @@ static enum pl_door_reply enrol(struct pl_door_keeper *d, const struct caller *c
         return failed_try(d, c, host, "the token is wrong: its secret has another length");
     struct pl_invitation *inv;
     const char *why = pl_invitations_match(&d->list, e->token, e->secret.data, pl_date_s(), &inv);
+    pl_sha256(e->request.data, e->request.len, request_sha256);
+    const struct pl_grant *before =
+        inv == NULL ? NULL : pl_invitations_given(&d->list, e->token, request_sha256);
+    if (before != NULL)
+        return admit(d, c, e, before, NULL, request_sha256);
     if (why != NULL)
         return failed_try(d, c, host, why);
     if ((enum pl_role)e->role != inv->role)
@@ -356,7 +354,7 @@ static enum pl_door_reply enrol(struct pl_door_keeper *d, const struct caller *c
     if (e->role == PL_ROLE_SHARD && (e->shard == 0 || e->shard >= d->o.shards))
         return refuse(d, c, PL_REASON_BAD_MESSAGE,
                       "there is no such shard in this run; shard 0 is the one you asked");
-    return admit(d, c, e, NULL, inv);
+    return admit(d, c, e, NULL, inv, request_sha256);
 }
 
 /* ---- questions ---- */

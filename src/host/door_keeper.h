@@ -3,13 +3,15 @@
  *
  * An invitation is a number and a secret; of the secret only its SHA-256 is kept. Every use is counted down, and every
  * new identity counted up, in a file that is synced before the certificate is made: a crash in between never gives an
- * identity twice, and who comes again with the same request is given the same one. A worker writes it (host/door_desk.h): the answer comes later, and nobody else waits for it. Certificates are short-lived and renewed by whoever holds one that is still valid.
+ * identity twice, and who comes again with the same token and request is given the same one. A worker writes it (host/door_desk.h): the answer comes later, and nobody else waits for it. Certificates are short-lived and renewed by whoever holds one that is still valid.
  * A refusal says in one sentence what is wrong, to the caller and in the log; who guesses is slowed down per address.
  *
- *   invitations.json  {"format": 1, "next_identity": 5, "next_number": 3, "invitations": [{"number": 1,
+ *   invitations.json  {"format": 2, "next_identity": 5, "next_number": 3, "invitations": [{"number": 1,
  *                      "secret_sha256": "...", "role": 1, "uses_left": 1, "expires_s": 0}, ...],
- *                      "entrants": [{"token": 1, "request": "...", "identity": 4, "role": 1, "shard": 0}, ...]}
- *                      entrants: the last PL_ENTRANTS_MAX who were let in; request is the hash of theirs
+ *                      "entrants": [{"token": 1, "request_sha256": "...", "identity": 4, "role": 1,
+ *                      "shard": 0}, ...]}
+ *                      entrants: the last PL_ENTRANTS_MAX who were let in. Of format 1 everything is taken but the
+ *                      entrants; an older syncer refuses format 2
  */
 #ifndef PL_HOST_DOOR_KEEPER_H
 #define PL_HOST_DOOR_KEEPER_H

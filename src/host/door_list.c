@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { FORMAT = 1, HEX_BYTES = 2 * PL_SHA256_BYTES + 1 };
+enum { FORMAT = 2, FORMAT_BEFORE = 1, HEX_BYTES = 2 * PL_SHA256_BYTES + 1 };
 static const char file[] = "invitations.json";
 
 void pl_invitations_init(struct pl_invitations *l, const struct pl_alloc *alloc)
@@ -106,7 +106,7 @@ const char *pl_invitations_match(struct pl_invitations *l, uint64_t number,
         found = l->at[i].number == number ? &l->at[i] : found;
     pl_sha256(secret, PL_SECRET_BYTES, hash);
     bool equal = pl_secret_equal(hash, found != NULL ? found->secret_sha256 : none, sizeof hash);
-    *out = found;
+    *out = equal ? found : NULL;
     if (found == NULL || !equal)
         return "the token is wrong: this run has no such invitation; ask for a new one";
     if (found->uses_left == 0)
@@ -117,21 +117,24 @@ const char *pl_invitations_match(struct pl_invitations *l, uint64_t number,
 }
 
 const struct pl_grant *pl_invitations_use(struct pl_invitations *l, struct pl_invitation *inv,
-                                          uint64_t request, uint32_t shard)
+                                          const uint8_t request_sha256[static PL_SHA256_BYTES],
+                                          uint32_t shard)
 {
     struct pl_entrant *e = &l->entrants[l->entrant_count++ % PL_ENTRANTS_MAX];
     pl_assert(inv->uses_left > 0);
     inv->uses_left--;
     *e = (struct pl_entrant){.token = inv->number,
-                             .request = request,
                              .grant = {.role = inv->role, .identity = l->next_identity++, .shard = shard}};
+    memcpy(e->request_sha256, request_sha256, PL_SHA256_BYTES);
     return &e->grant;
 }
 
-const struct pl_grant *pl_invitations_given(const struct pl_invitations *l, uint64_t token, uint64_t request)
+const struct pl_grant *pl_invitations_given(const struct pl_invitations *l, uint64_t token,
+                                            const uint8_t request_sha256[static PL_SHA256_BYTES])
 {
     for (uint32_t i = 0; i < entrants_kept(l); i++)
-        if (l->entrants[i].token == token && l->entrants[i].request == request)
+        if (l->entrants[i].token == token &&
+            memcmp(l->entrants[i].request_sha256, request_sha256, PL_SHA256_BYTES) == 0)
             return &l->entrants[i].grant;
     return NULL;
 }
@@ -209,9 +212,11 @@ static json_t *print_one(const struct pl_invitation *v)
 
 static json_t *print_entrant(const struct pl_entrant *e)
 {
+    char hex[HEX_BYTES];
     json_t *o = json_object();
+    to_hex(e->request_sha256, hex);
     bool good = o != NULL && pl_json_put(o, "token", json_integer((json_int_t)e->token)) &&
-                pl_json_put(o, "request", pl_json_bits_value(e->request)) &&
+                pl_json_put(o, "request_sha256", json_string(hex)) &&
                 pl_json_put(o, "identity", json_integer((json_int_t)e->grant.identity)) &&
                 pl_json_put(o, "role", json_integer(e->grant.role)) &&
                 pl_json_put(o, "shard", json_integer(e->grant.shard));
@@ -272,26 +277,28 @@ static enum pelago_status read_one(struct pl_invitations *l, const struct pl_jso
 static enum pelago_status read_entrant(struct pl_invitations *l, const struct pl_json *j)
 {
     struct pl_entrant e = {.token = 0};
+    char hex[HEX_BYTES];
     uint32_t role;
     PL_TRY(pl_json_count(j, "token", PL_COUNT_MAX, &e.token));
-    PL_TRY(pl_json_bits(j, "request", &e.request));
+    PL_TRY(pl_json_text(j, "request_sha256", hex, sizeof hex));
     PL_TRY(pl_json_count(j, "identity", PL_COUNT_MAX, &e.grant.identity));
     PL_TRY(pl_json_u32(j, "role", &role));
     PL_TRY(pl_json_u32(j, "shard", &e.grant.shard));
-    if (role < PL_ROLE_LEARNER || role > PL_ROLE_OPERATOR || e.grant.identity >= l->next_identity)
-        return pl_fail(j->err, PELAGO_CORRUPT, "%s: an entrant has a role or identity that cannot be", file);
+    if (!of_hex(hex, e.request_sha256) || role < PL_ROLE_LEARNER || role > PL_ROLE_OPERATOR ||
+        e.grant.identity >= l->next_identity)
+        return pl_fail(j->err, PELAGO_CORRUPT,
+                       "%s: an entrant has a request, role or identity that cannot be", file);
     e.grant.role = (enum pl_role)role;
     e.written = true;
     l->entrants[l->entrant_count++] = e;
     return PELAGO_OK;
 }
 
-/* Lists of before there were any have none. */
 static enum pelago_status read_entrants(struct pl_invitations *l, const struct pl_json *j)
 {
     const json_t *list = pl_json_find(j, "entrants");
     size_t n = json_array_size(list);
-    if (list != NULL && (!json_is_array(list) || n > PL_ENTRANTS_MAX))
+    if (!json_is_array(list) || n > PL_ENTRANTS_MAX)
         return pl_fail(j->err, PELAGO_CORRUPT, "%s has entrants that are no list of at most %u", file,
                        (unsigned)PL_ENTRANTS_MAX);
     for (size_t i = 0; i < n; i++) {
@@ -311,7 +318,8 @@ static enum pelago_status read_all(struct pl_invitations *l, const struct pl_jso
     PL_TRY(pl_json_count(j, "next_number", PL_COUNT_MAX, &l->next_number));
     const json_t *list = pl_json_find(j, "invitations");
     size_t n = json_array_size(list);
-    if (format != FORMAT || !json_is_array(list) || n > PL_INVITATIONS_MAX || l->next_identity == 0)
+    if ((format != FORMAT && format != FORMAT_BEFORE) || !json_is_array(list) || n > PL_INVITATIONS_MAX ||
+        l->next_identity == 0)
         return pl_fail(j->err, PELAGO_CORRUPT, "%s is not a list of at most %u invitations of format %u",
                        file, (unsigned)PL_INVITATIONS_MAX, (unsigned)FORMAT);
     if (!make_room(l))
@@ -322,7 +330,8 @@ static enum pelago_status read_all(struct pl_invitations *l, const struct pl_jso
             return pl_fail(j->err, PELAGO_CORRUPT, "%s: an invitation is no object", file);
         PL_TRY(read_one(l, &one));
     }
-    return read_entrants(l, j);
+    /* Before, requests were known by a hash that can be forged: whoever was let in then and not told needs a new token. */
+    return format == FORMAT ? read_entrants(l, j) : PELAGO_OK;
 }
 
 enum pelago_status pl_invitations_load(struct pl_invitations *l, struct pl_posix_dir *dir,

@@ -17,9 +17,10 @@ struct pl_invitation {
 /* Who was let in lately: an answer may be lost on its way, with the syncer's life, and the token is not to be used up by that.
  * A request is signed with its key and always the same bytes (Ed25519). */
 struct pl_entrant {
-    uint64_t token, request; /* request: its hash */
-    struct pl_grant grant;   /* but for its validity */
-    bool written;            /* it is on disk */
+    uint64_t token;
+    uint8_t request_sha256[PL_SHA256_BYTES];
+    struct pl_grant grant; /* but for its validity */
+    bool written;          /* it is on disk */
 };
 enum { PL_ENTRANTS_MAX = 1024 };
 
@@ -41,17 +42,19 @@ enum pelago_status pl_invitations_add(struct pl_invitations *l, enum pl_role rol
                                       uint64_t expires_s, const uint8_t secret[static PL_SECRET_BYTES],
                                       uint64_t now_s, uint64_t *number, struct pl_error *err);
 
-/* NULL: *out may be used. Otherwise the sentence: wrong, used, expired. Takes the same time for every secret. */
+/* NULL: *out may be used. Otherwise the sentence: wrong, used, expired. *out is the invitation wherever the secret is its
+ * own, also a used or expired one; else NULL. Takes the same time for every secret. */
 const char *pl_invitations_match(struct pl_invitations *l, uint64_t number,
                                  const uint8_t secret[static PL_SECRET_BYTES], uint64_t now_s,
                                  struct pl_invitation **out);
 
 /* One use less, one identity more: which the entrant is given. To be saved before anybody is told. */
 const struct pl_grant *pl_invitations_use(struct pl_invitations *l, struct pl_invitation *inv,
-                                          uint64_t request, uint32_t shard);
-/* What the same request was given before; NULL: nothing. Whoever has the request of another gains nothing by it but a
- * certificate for a key that is not his. */
-const struct pl_grant *pl_invitations_given(const struct pl_invitations *l, uint64_t token, uint64_t request);
+                                          const uint8_t request_sha256[static PL_SHA256_BYTES],
+                                          uint32_t shard);
+/* What the same request was given before; NULL: nothing. To be asked for whoever has shown the token's secret. */
+const struct pl_grant *pl_invitations_given(const struct pl_invitations *l, uint64_t token,
+                                            const uint8_t request_sha256[static PL_SHA256_BYTES]);
 /* The identity is on disk. True: that is news. */
 bool pl_invitations_written(struct pl_invitations *l, uint64_t identity);
 /* One that nobody was told of. */

@@ -406,6 +406,37 @@ static bool all_are_answered_twice(struct syncer_rig *r)
     return all;
 }
 
+/* A request is no secret: without the token's, whoever repeats it gets nothing. */
+static void a_request_alone_opens_nothing(void **state)
+{
+    (void)state;
+    struct pl_token token;
+    struct pl_credentials own = {.role = PL_ROLE_NONE};
+    struct rig_call call;
+    uint8_t request[PL_CERTIFICATE_BYTES_MAX], wrong[PL_SECRET_BYTES] = {1};
+    uint32_t len;
+    open_rig();
+    invite(PL_ROLE_LEARNER, 1, 0, &token);
+    assert_int_equal(pl_pki_new_key(&own, NULL), PELAGO_OK);
+    memcpy(own.fingerprint, token.fingerprint, sizeof own.fingerprint);
+    assert_int_equal(pl_pki_request(&own, request, sizeof request, &len, NULL), PELAGO_OK);
+    struct pl_msg msg = {.type = PL_MSG_ENROL,
+                         .u.enrol = {.token = token.number,
+                                     .role = PL_ROLE_LEARNER,
+                                     .secret = {token.secret, sizeof token.secret},
+                                     .request = {request, len}}};
+    syncer_rig_dial(&rig, &own, &msg, 2, &calls[0]);
+    for (unsigned i = 1; i < CALLS; i++)
+        calls[i].answers = 2;
+    syncer_rig_until(&rig, all_are_answered_twice);
+    msg.u.enrol.secret.data = wrong;
+    syncer_rig_call(&rig, &own, &msg, &call);
+    assert_int_equal(call.code, PL_REASON_DENIED);
+    assert_non_null(strstr(call.text, "the token is wrong"));
+    assert_int_equal(call.answers, 0);
+    syncer_rig_release(&rig);
+}
+
 /* Several calls with one request, made before any of them is answered, are one identity. Then the syncer stops while a
  * further one may be waiting. */
 static void who_calls_again_too_early_is_the_same(void **state)
@@ -522,6 +553,14 @@ static void the_desk_writes_for_all_who_wait(void **state)
 
 /* ---- the list alone ---- */
 
+/* Stands for the hash of one. */
+static const uint8_t *request(uint64_t number)
+{
+    static uint8_t hash[PL_SHA256_BYTES];
+    memcpy(hash, &number, sizeof number);
+    return hash;
+}
+
 static void the_list_knows_used_expired_and_wrong(void **state)
 {
     (void)state;
@@ -536,17 +575,19 @@ static void the_list_knows_used_expired_and_wrong(void **state)
     assert_int_equal(pl_invitations_add(&l, PL_ROLE_OPERATOR, 2, 0, other, 500, &second, &err), PELAGO_OK);
     assert_int_not_equal(number, second);
     assert_non_null(strstr(pl_invitations_match(&l, number, other, 500, &inv), "wrong"));
+    assert_null(inv);
     assert_non_null(strstr(pl_invitations_match(&l, 99, secret, 500, &inv), "no such"));
     assert_non_null(strstr(pl_invitations_match(&l, number, secret, 1000, &inv), "expired"));
     assert_null(pl_invitations_match(&l, number, secret, 999, &inv));
-    assert_int_equal(pl_invitations_use(&l, inv, 7, 0)->identity, 1);
-    assert_int_equal(pl_invitations_given(&l, number, 7)->identity, 1);
-    assert_null(pl_invitations_given(&l, number, 8));
-    assert_null(pl_invitations_given(&l, second, 7));
+    assert_int_equal(pl_invitations_use(&l, inv, request(7), 0)->identity, 1);
+    assert_int_equal(pl_invitations_given(&l, number, request(7))->identity, 1);
+    assert_null(pl_invitations_given(&l, number, request(8)));
+    assert_null(pl_invitations_given(&l, second, request(7)));
     assert_true(pl_invitations_written(&l, 1));
     assert_false(pl_invitations_written(&l, 1));
     assert_false(pl_invitations_written(&l, 2));
     assert_non_null(strstr(pl_invitations_match(&l, number, secret, 999, &inv), "used up"));
+    assert_int_equal(inv->number, number);
     assert_null(pl_invitations_match(&l, second, other, UINT64_MAX, &inv));
     pl_invitations_drop(&l, second);
     assert_non_null(strstr(pl_invitations_match(&l, second, other, 500, &inv), "no such"));
@@ -580,15 +621,19 @@ static void the_list_comes_back_from_its_file_and_damage_is_refused(void **state
         "{}",
         "[]",
         "not json",
-        "{\"format\": 2, \"next_identity\": 1, \"next_number\": 1, \"invitations\": []}",
+        "{\"format\": 3, \"next_identity\": 1, \"next_number\": 1, \"invitations\": []}",
         "{\"format\": 1, \"next_identity\": 0, \"next_number\": 1, \"invitations\": []}",
         "{\"format\": 1, \"next_identity\": 1, \"next_number\": 1, \"invitations\": [3]}",
         "{\"format\": 1, \"next_identity\": 1, \"next_number\": 1, \"invitations\": [{\"number\": 1}]}",
-        "{\"format\": 1, \"next_identity\": 1, \"next_number\": 1, \"invitations\": [], \"entrants\": 7}",
-        "{\"format\": 1, \"next_identity\": 1, \"next_number\": 1, \"invitations\": [], \"entrants\": [7]}",
-        "{\"format\": 1, \"next_identity\": 1, \"next_number\": 1, \"invitations\": [], \"entrants\": "
-        "[{\"token\": 1, "
-        "\"request\": \"0000000000000001\", \"identity\": 1, \"role\": 1, \"shard\": 0}]}"};
+        "{\"format\": 2, \"next_identity\": 1, \"next_number\": 1, \"invitations\": [], \"entrants\": 7}",
+        "{\"format\": 2, \"next_identity\": 1, \"next_number\": 1, \"invitations\": [], \"entrants\": [7]}",
+        "{\"format\": 2, \"next_identity\": 1, \"next_number\": 1, \"invitations\": []}",
+        "{\"format\": 2, \"next_identity\": 1, \"next_number\": 1, \"invitations\": [], \"entrants\": "
+        "[{\"token\": 1, \"request_sha256\": "
+        "\"0000000000000000000000000000000000000000000000000000000000000001\", \"identity\": 1, \"role\": 1, "
+        "\"shard\": 0}]}",
+        "{\"format\": 2, \"next_identity\": 9, \"next_number\": 1, \"invitations\": [], \"entrants\": "
+        "[{\"token\": 1, \"request_sha256\": \"0001\", \"identity\": 1, \"role\": 1, \"shard\": 0}]}"};
     struct pl_alloc alloc = pl_alloc_system();
     struct pl_invitations l, back;
     struct pl_posix_dir *dir;
@@ -606,19 +651,19 @@ static void the_list_comes_back_from_its_file_and_damage_is_refused(void **state
     assert_int_equal(pl_invitations_load(&back, dir, &alloc, &err), PELAGO_OK);
     assert_null(pl_invitations_match(&back, number, secret, 76, &inv));
     assert_true(inv->role == PL_ROLE_SHARD && inv->uses_left == 3 && inv->expires_s == 77);
-    assert_int_equal(pl_invitations_use(&back, inv, 5, 1)->identity, 41);
+    assert_int_equal(pl_invitations_use(&back, inv, request(5), 1)->identity, 41);
     for (uint64_t i = 0; i < PL_ENTRANTS_MAX + 3; i++) { /* those who came last are remembered */
         inv->uses_left = 3;
-        assert_int_equal(pl_invitations_use(&back, inv, 1000 + i, 1)->identity, 42 + i);
+        assert_int_equal(pl_invitations_use(&back, inv, request(1000 + i), 1)->identity, 42 + i);
     }
     assert_int_equal(pl_invitations_copy(&l, &back, &err), PELAGO_OK);
     assert_int_equal(pl_invitations_save(&l, dir, &alloc, &err), PELAGO_OK);
     pl_invitations_release(&back);
     assert_int_equal(pl_invitations_load(&back, dir, &alloc, &err), PELAGO_OK);
-    assert_null(pl_invitations_given(&back, number, 5));
-    assert_null(pl_invitations_given(&back, number, 1002));
+    assert_null(pl_invitations_given(&back, number, request(5)));
+    assert_null(pl_invitations_given(&back, number, request(1002)));
     for (uint64_t i = 3; i < PL_ENTRANTS_MAX + 3; i++) {
-        const struct pl_grant *grant = pl_invitations_given(&back, number, 1000 + i);
+        const struct pl_grant *grant = pl_invitations_given(&back, number, request(1000 + i));
         assert_non_null(grant);
         assert_true(grant->identity == 42 + i && grant->role == PL_ROLE_SHARD && grant->shard == 1);
         assert_false(pl_invitations_written(&back, grant->identity)); /* no news */
@@ -629,6 +674,34 @@ static void the_list_comes_back_from_its_file_and_damage_is_refused(void **state
         tempdir_put(&temp, "invitations.json", damaged[i], strlen(damaged[i]));
         assert_int_equal(pl_invitations_load(&back, dir, &alloc, &err), PELAGO_CORRUPT);
     }
+    pl_posix_dir_close(dir);
+    tempdir_release(&temp);
+}
+
+/* Written by an older syncer: invitations and numbers are good, but not who came with which request. */
+static void an_older_list_is_read_without_its_entrants(void **state)
+{
+    (void)state;
+    static const char older[] =
+        "{\"format\": 1, \"next_identity\": 5, \"next_number\": 3, \"invitations\": [{\"number\": 2, "
+        "\"secret_sha256\": \"00000000000000000000000000000000000000000000000000000000000000ff\", "
+        "\"role\": 1, \"uses_left\": 1, \"expires_s\": 0}], \"entrants\": [{\"token\": 2, "
+        "\"request\": \"0000000000000001\", \"identity\": 4, \"role\": 1, \"shard\": 0}]}";
+    struct pl_alloc alloc = pl_alloc_system();
+    struct pl_invitations l;
+    struct pl_posix_dir *dir;
+    struct tempdir temp;
+    struct pl_error err;
+    tempdir_init(&temp);
+    assert_int_equal(pl_posix_dir_open(&dir, &alloc, temp.path, PL_POSIX_DIR_EXISTING, &err), PELAGO_OK);
+    tempdir_put(&temp, "invitations.json", older, strlen(older));
+    assert_int_equal(pl_invitations_load(&l, dir, &alloc, &err), PELAGO_OK);
+    assert_true(l.count == 1 && l.next_identity == 5 && l.next_number == 3 && l.entrant_count == 0);
+    assert_int_equal(pl_invitations_save(&l, dir, &alloc, &err), PELAGO_OK);
+    pl_invitations_release(&l);
+    assert_int_equal(pl_invitations_load(&l, dir, &alloc, &err), PELAGO_OK);
+    assert_int_equal(l.count, 1);
+    pl_invitations_release(&l);
     pl_posix_dir_close(dir);
     tempdir_release(&temp);
 }
@@ -647,9 +720,11 @@ int main(void)
         cmocka_unit_test(an_operator_ends_the_run),
         cmocka_unit_test(a_rush_is_served_once_each),
         cmocka_unit_test(who_calls_again_too_early_is_the_same),
+        cmocka_unit_test(a_request_alone_opens_nothing),
         cmocka_unit_test(the_desk_writes_for_all_who_wait),
         cmocka_unit_test(the_list_knows_used_expired_and_wrong),
         cmocka_unit_test(the_list_is_bounded),
+        cmocka_unit_test(an_older_list_is_read_without_its_entrants),
         cmocka_unit_test(the_list_comes_back_from_its_file_and_damage_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
