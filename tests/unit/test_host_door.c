@@ -301,10 +301,19 @@ static void questions_are_answered_by_role(void **state)
     learner.q.text = "10.0.0.1:7441";
     ask(&learner, PL_ASK_ANNOUNCE);
     expect_refusal(&learner, "only a shard");
+    learner.q.text = NULL;
+    static const char *const undialable[] = {"10.0.0.1", "10.0.0.1:0", "*:7441",
+                                             ":7441",    "a b:7441",   "h:99999"};
+    for (size_t i = 0; i < sizeof undialable / sizeof undialable[0]; i++) {
+        shard.q.text = undialable[i];
+        ask(&shard, PL_ASK_ANNOUNCE);
+        expect_refusal(&shard, "nobody can dial");
+    }
+    ask(&learner, PL_ASK_ADDRESSES);
+    assert_true(answered(&learner, "\"\""));
     shard.q.text = "10.0.0.1:7441";
     ask(&shard, PL_ASK_ANNOUNCE);
     assert_int_equal(shard.status, PELAGO_OK);
-    learner.q.text = NULL;
     ask(&learner, PL_ASK_ADDRESSES);
     assert_true(answered(&learner, rig.listen) && answered(&learner, "10.0.0.1:7441"));
     operator.q =(struct pl_question){.uses = 1, .role = PL_ROLE_LEARNER};
