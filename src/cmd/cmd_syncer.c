@@ -81,7 +81,8 @@ static enum pelago_status host_invite(struct syncer *s, uint64_t uses, char out[
 
 static enum pelago_status host_status(struct syncer *s, struct pl_buf *out)
 {
-    return s->host != NULL ? pl_syncer_host_status(s->host, out) : pl_reduce_host_status(s->reduce, out);
+    return s->host != NULL ? pl_syncer_host_status(s->host, true, out)
+                           : pl_reduce_host_status(s->reduce, true, out);
 }
 
 /* Learners that are connected now. */

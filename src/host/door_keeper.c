@@ -23,7 +23,11 @@ struct failures {
     uint32_t count;
 };
 
-enum { REFUSALS_SAID = 20 };
+enum {
+    REFUSALS_SAID = 20,
+    ASKERS = 4096, /* identities this far apart share a rate */
+};
+#define TOLD_NS PL_SEC /* members other than the operator are told the same for so long */
 
 struct pl_door_keeper {
     struct pl_door_options o;
@@ -32,6 +36,9 @@ struct pl_door_keeper {
     struct pl_invitations list;
     struct pl_desk desk;
     struct failures failures[PL_DOOR_ADDRESSES_MAX];
+    struct pl_rate asked[ASKERS]; /* questions for the status, by identity */
+    struct pl_buf told;           /* the status, as members other than the operator got it last */
+    uint64_t told_ns;             /* 0: never */
     struct pl_rate said; /* lines about refusals: who asks for nothing but them must not fill the disk */
     struct pl_door_view view;
 };
@@ -72,6 +79,7 @@ enum pelago_status pl_door_keeper_new(struct pl_door_keeper **out, const struct 
     (void)pl_fmt(d->shard_address[0], sizeof d->shard_address[0], "%s", o->address);
     if (d->o.certificate_s == 0)
         d->o.certificate_s = DAY_S;
+    pl_buf_init(&d->told, o->alloc, PL_CHUNK_BYTES_MAX);
     open_desk(d);
     enum pelago_status st = pl_invitations_load(&d->list, o->dir, o->alloc, err);
     if (st != PELAGO_OK) {
@@ -87,6 +95,7 @@ void pl_door_keeper_free(struct pl_door_keeper *d)
     if (d == NULL)
         return;
     pl_desk_release(&d->desk);
+    pl_buf_release(&d->told);
     pl_invitations_release(&d->list);
     pl_alloc_free(d->o.alloc, d, sizeof *d);
 }
@@ -380,15 +389,33 @@ static enum pl_door_reply answer_file(struct pl_door_keeper *d, const struct cal
     return r;
 }
 
-static enum pl_door_reply answer_status(struct pl_door_keeper *d, const struct caller *c)
+static enum pl_door_reply no_status(struct pl_door_keeper *d, const struct caller *c)
+{
+    return refuse(d, c, PL_REASON_FULL, "the syncer has no memory for its status now");
+}
+
+static enum pl_door_reply tell_operator(struct pl_door_keeper *d, const struct caller *c)
 {
     struct pl_buf text;
     pl_buf_init(&text, d->o.alloc, PL_CHUNK_BYTES_MAX);
-    enum pl_door_reply r = d->o.host.status(d->o.host.user, &text) == PELAGO_OK
+    enum pl_door_reply r = d->o.host.status(d->o.host.user, true, &text) == PELAGO_OK
                                ? answer(c, PL_ASK_STATUS, text.data, text.len)
-                               : refuse(d, c, PL_REASON_FULL, "the syncer has no memory for its status now");
+                               : no_status(d, c);
     pl_buf_release(&text);
     return r;
+}
+
+/* It is made once a second at most, however many ask. */
+static enum pl_door_reply tell_member(struct pl_door_keeper *d, const struct caller *c)
+{
+    if (!pl_rate_ok(&d->asked[c->peer->identity % ASKERS], c->now_ns, PL_DOOR_STATUS_MAX))
+        return refuse(d, c, PL_REASON_DENIED,
+                      "a member may ask for the status twice a second; ask more slowly");
+    if (d->told_ns == 0 || c->now_ns - d->told_ns >= TOLD_NS) {
+        d->told.len = 0;
+        d->told_ns = d->o.host.status(d->o.host.user, false, &d->told) == PELAGO_OK ? c->now_ns : 0;
+    }
+    return d->told_ns != 0 ? answer(c, PL_ASK_STATUS, d->told.data, d->told.len) : no_status(d, c);
 }
 
 /* ["host:port", ...] by shard; "" for one that has not announced itself. */
@@ -499,7 +526,7 @@ static enum pl_door_reply ask(struct pl_door_keeper *d, const struct caller *c, 
     case PL_ASK_TOKENIZER:
         return answer_file(d, c, a->what, "tokenizer.json");
     case PL_ASK_STATUS:
-        return answer_status(d, c);
+        return is_operator(c->peer) ? tell_operator(d, c) : tell_member(d, c);
     case PL_ASK_INVITE:
         return invite(d, c, a);
     case PL_ASK_FINISH:

@@ -25,14 +25,16 @@ enum {
     PL_INVITATIONS_MAX = 4096,    /* open at once */
     PL_DOOR_ADDRESSES_MAX = 1024, /* addresses that failed lately, remembered */
     PL_DOOR_FAILURES_MAX = 10,    /* of one address in a minute */
+    PL_DOOR_STATUS_MAX =
+        2, /* questions for the status, of one member in a second; the operator may ask more */
 };
 
 struct pl_door_keeper;
 
 /* What the keeper asks its host for. */
 struct pl_door_host {
-    /* Appends the JSON of status. */
-    enum pelago_status (*status)(void *user, struct pl_buf *out);
+    /* Appends the JSON of status. all: with what is the operator's alone. */
+    enum pelago_status (*status)(void *user, bool all, struct pl_buf *out);
     void (*finish)(void *user); /* an operator ends the run */
     /* The answer that was to come later is on its way; good: otherwise a REFUSE, and the connection should be closed. */
     void (*answered)(void *user, void *who, bool good);

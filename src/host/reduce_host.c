@@ -271,9 +271,9 @@ static void on_sweep(uv_timer_t *timer)
 
 /* ---- start ---- */
 
-static enum pelago_status door_status(void *user, struct pl_buf *out)
+static enum pelago_status door_status(void *user, bool all, struct pl_buf *out)
 {
-    return pl_reduce_host_status(user, out);
+    return pl_reduce_host_status(user, all, out);
 }
 
 /* Not from inside the door's answer: whoever hears of the end may close everything. */

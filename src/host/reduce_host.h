@@ -31,7 +31,7 @@ const char *pl_reduce_host_address(const struct pl_reduce_host *h); /* as learne
 enum pelago_status pl_reduce_host_invite(struct pl_reduce_host *h, enum pl_role role, uint64_t uses,
                                          uint64_t seconds, char out[static PL_TOKEN_TEXT_MAX],
                                          struct pl_error *err);
-/* JSON, the fields of docs/status.md that mean something here. */
-enum pelago_status pl_reduce_host_status(struct pl_reduce_host *h, struct pl_buf *out);
+/* As pl_syncer_host_status, the fields of docs/status.md that mean something here. */
+enum pelago_status pl_reduce_host_status(struct pl_reduce_host *h, bool all, struct pl_buf *out);
 
 #endif

@@ -59,8 +59,8 @@ enum pelago_status pl_syncer_host_invite(struct pl_syncer_host *h, enum pl_role 
                                          uint64_t seconds, char out[static PL_TOKEN_TEXT_MAX],
                                          struct pl_error *err);
 
-/* JSON (docs/status.md). */
-enum pelago_status pl_syncer_host_status(struct pl_syncer_host *h, struct pl_buf *out);
+/* JSON (docs/status.md). all: with what is the operator's alone, where each learner calls from. */
+enum pelago_status pl_syncer_host_status(struct pl_syncer_host *h, bool all, struct pl_buf *out);
 
 /* The global parameters of this shard's fragments into a model's block; between two steps of the loop or, from a worker,
  * once finished() was called: nothing is merged after that. */

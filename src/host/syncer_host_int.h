@@ -401,8 +401,6 @@ void pl_trust_remember(struct pl_syncer_host *h, struct pl_shard_fragment *f,
                        const struct pl_round_note *note);
 /* Is a learner that does not count to be turned away for a while? Its reports drive the clock. The sentence says why. */
 bool pl_trust_ok(struct pl_syncer_host *h, uint64_t identity, struct pl_error *err);
-const struct pl_trust *pl_trust_of(const struct pl_syncer_host *h,
-                                   uint64_t identity); /* NULL: nothing known */
 void pl_trust_tell(struct pl_syncer_host *h); /* the core, of what has changed; outside of any step */
 uint32_t pl_trust_doubted(const struct pl_syncer_host *h); /* learners that do not count, here or away */
 /* What is remembered, for a snapshot. */

@@ -224,9 +224,9 @@ static enum pelago_status write_address(struct pl_syncer_host *h, struct pl_erro
 
 /* ---- the door ---- */
 
-static enum pelago_status door_status(void *user, struct pl_buf *out)
+static enum pelago_status door_status(void *user, bool all, struct pl_buf *out)
 {
-    return pl_syncer_host_status(user, out);
+    return pl_syncer_host_status(user, all, out);
 }
 
 static void door_finish(void *user)

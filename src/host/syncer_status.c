@@ -7,27 +7,11 @@
 #include "train/json.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 enum { DIGITS = 9 };
-
-/* ---- small helpers; a failed allocation makes *good false and stays so ---- */
-
-static void put(json_t *o, bool *good, const char *name, json_t *value)
-{
-    *good = pl_json_put(o, name, value) && *good;
-}
-
-static void put_count(json_t *o, bool *good, const char *name, uint64_t v)
-{
-    put(o, good, name, json_integer((json_int_t)pl_min64(v, INT64_MAX)));
-}
-
-static void put_real(json_t *o, bool *good, const char *name, double v)
-{
-    put(o, good, name, json_real(v));
-}
 
 static double seconds(uint64_t ns)
 {
@@ -64,13 +48,14 @@ static double cpu_seconds(void)
 
 static void put_process(struct pl_syncer_host *h, json_t *o, bool *good)
 {
-    put_count(o, good, "memory_bytes", resident_bytes());
-    put_count(o, good, "push_bytes", h->push_bytes);
-    put_real(o, good, "cpu_s", cpu_seconds());
-    put_count(o, good, "core_steps", h->steps);
-    put_count(o, good, "merge_ns", h->counters.merges > 0 ? h->counters.merge_ns / h->counters.merges : 0);
-    put_count(o, good, "verify_ns",
-              h->counters.verifies > 0 ? h->counters.verify_ns / h->counters.verifies : 0);
+    pl_json_add_count(o, good, "memory_bytes", resident_bytes());
+    pl_json_add_count(o, good, "push_bytes", h->push_bytes);
+    pl_json_add_real(o, good, "cpu_s", cpu_seconds());
+    pl_json_add_count(o, good, "core_steps", h->steps);
+    pl_json_add_count(o, good, "merge_ns",
+                      h->counters.merges > 0 ? h->counters.merge_ns / h->counters.merges : 0);
+    pl_json_add_count(o, good, "verify_ns",
+                      h->counters.verifies > 0 ? h->counters.verify_ns / h->counters.verifies : 0);
 }
 
 /* ---- the run ---- */
@@ -100,32 +85,32 @@ static double merged_alive(const struct pl_syncer_host *h)
 static void put_run(struct pl_syncer_host *h, const struct pl_sync_view *v, json_t *o, bool *good)
 {
     double merged = merged_tokens(h);
-    put(o, good, "run", pl_json_bits_value(h->settings.run_id));
-    put(o, good, "model", json_string(h->settings.model));
-    put(o, good, "algorithm", json_string(pl_algorithm_name(h->settings.algorithm)));
-    put_count(o, good, "params", h->layout.tensors.params);
-    put_count(o, good, "shard", h->options.shard);
-    put_count(o, good, "shards", h->settings.shards);
-    put(o, good, "address", json_string(h->address));
-    put(o, good, "phase", json_string(phase_name(v->phase)));
-    put_real(o, good, "uptime_s", seconds(pl_clock_ns() - h->start_ns));
-    put_count(o, good, "epoch", v->epoch);
-    put_count(o, good, "tick", v->tick);
-    put_count(o, good, "interval_ns", v->interval_ns);
-    put_count(o, good, "tokens", v->clock_tokens);
-    put_count(o, good, "total_tokens", h->settings.total_tokens);
-    put_count(o, good, "merged_tokens", (uint64_t)merged);
-    put_real(o, good, "goodput", v->clock_tokens == 0 ? -1 : merged / (double)v->clock_tokens);
-    put_count(o, good, "tokens_per_s", v->rate_tokens);
-    put_count(o, good, "merges", v->rounds_merged);
-    put_count(o, good, "rounds_void", v->rounds_void);
-    put_count(o, good, "rounds_busy", v->rounds_busy);
-    put_real(o, good, "merged_alive", merged_alive(h));
-    put_count(o, good, "known", v->known);
-    put_count(o, good, "alive", v->live);
-    put_count(o, good, "quorum", v->quorum);
-    put_count(o, good, "overlap_eff", v->overlap_eff);
-    put_count(o, good, "period_eff", v->period_eff);
+    pl_json_add(o, good, "run", pl_json_bits_value(h->settings.run_id));
+    pl_json_add(o, good, "model", json_string(h->settings.model));
+    pl_json_add(o, good, "algorithm", json_string(pl_algorithm_name(h->settings.algorithm)));
+    pl_json_add_count(o, good, "params", h->layout.tensors.params);
+    pl_json_add_count(o, good, "shard", h->options.shard);
+    pl_json_add_count(o, good, "shards", h->settings.shards);
+    pl_json_add(o, good, "address", json_string(h->address));
+    pl_json_add(o, good, "phase", json_string(phase_name(v->phase)));
+    pl_json_add_real(o, good, "uptime_s", seconds(pl_clock_ns() - h->start_ns));
+    pl_json_add_count(o, good, "epoch", v->epoch);
+    pl_json_add_count(o, good, "tick", v->tick);
+    pl_json_add_count(o, good, "interval_ns", v->interval_ns);
+    pl_json_add_count(o, good, "tokens", v->clock_tokens);
+    pl_json_add_count(o, good, "total_tokens", h->settings.total_tokens);
+    pl_json_add_count(o, good, "merged_tokens", (uint64_t)merged);
+    pl_json_add_real(o, good, "goodput", v->clock_tokens == 0 ? -1 : merged / (double)v->clock_tokens);
+    pl_json_add_count(o, good, "tokens_per_s", v->rate_tokens);
+    pl_json_add_count(o, good, "merges", v->rounds_merged);
+    pl_json_add_count(o, good, "rounds_void", v->rounds_void);
+    pl_json_add_count(o, good, "rounds_busy", v->rounds_busy);
+    pl_json_add_real(o, good, "merged_alive", merged_alive(h));
+    pl_json_add_count(o, good, "known", v->known);
+    pl_json_add_count(o, good, "alive", v->live);
+    pl_json_add_count(o, good, "quorum", v->quorum);
+    pl_json_add_count(o, good, "overlap_eff", v->overlap_eff);
+    pl_json_add_count(o, good, "period_eff", v->period_eff);
 }
 
 static void put_traffic(struct pl_syncer_host *h, json_t *o, bool *good)
@@ -133,17 +118,17 @@ static void put_traffic(struct pl_syncer_host *h, json_t *o, bool *good)
     struct pl_listener_view l = {0};
     if (h->listener != NULL)
         pl_listener_view(h->listener, &l);
-    put_count(o, good, "bytes_up", h->counters.bytes_in);
-    put_count(o, good, "bytes_down", h->counters.bytes_out);
-    put_count(o, good, "connections", h->visitor_count);
-    put_count(o, good, "accepted", l.accepted);
-    put_count(o, good, "strangers_refused", l.refused);
-    put_count(o, good, "handshaking", l.handshaking);
-    put_count(o, good, "lost", h->counters.lost);
-    put_count(o, good, "joins", h->counters.joins);
-    put_count(o, good, "fenced", h->counters.fenced);
-    put_count(o, good, "refused", h->counters.refused + h->counters.bad_pushes + l.refused);
-    put_count(o, good, "pushes_refused", h->counters.bad_pushes);
+    pl_json_add_count(o, good, "bytes_up", h->counters.bytes_in);
+    pl_json_add_count(o, good, "bytes_down", h->counters.bytes_out);
+    pl_json_add_count(o, good, "connections", h->visitor_count);
+    pl_json_add_count(o, good, "accepted", l.accepted);
+    pl_json_add_count(o, good, "strangers_refused", l.refused);
+    pl_json_add_count(o, good, "handshaking", l.handshaking);
+    pl_json_add_count(o, good, "lost", h->counters.lost);
+    pl_json_add_count(o, good, "joins", h->counters.joins);
+    pl_json_add_count(o, good, "fenced", h->counters.fenced);
+    pl_json_add_count(o, good, "refused", h->counters.refused + h->counters.bad_pushes + l.refused);
+    pl_json_add_count(o, good, "pushes_refused", h->counters.bad_pushes);
 }
 
 static void put_door(struct pl_syncer_host *h, json_t *o, bool *good)
@@ -152,11 +137,11 @@ static void put_door(struct pl_syncer_host *h, json_t *o, bool *good)
     if (h->door == NULL)
         return;
     pl_door_keeper_view(h->door, &d);
-    put_count(o, good, "door.identities", d.identities);
-    put_count(o, good, "door.invitations", d.invitations);
-    put_count(o, good, "door.enrolled", d.enrolled);
-    put_count(o, good, "door.renewed", d.renewed);
-    put_count(o, good, "door.refused", d.refused);
+    pl_json_add_count(o, good, "door.identities", d.identities);
+    pl_json_add_count(o, good, "door.invitations", d.invitations);
+    pl_json_add_count(o, good, "door.enrolled", d.enrolled);
+    pl_json_add_count(o, good, "door.renewed", d.renewed);
+    pl_json_add_count(o, good, "door.refused", d.refused);
 }
 
 static void put_journal(struct pl_syncer_host *h, json_t *o, bool *good)
@@ -164,63 +149,129 @@ static void put_journal(struct pl_syncer_host *h, json_t *o, bool *good)
     struct pl_vault_view v;
     uint64_t recorded;
     pl_vault_view(h, &v);
-    put(o, good, "durability", json_string(h->o.relaxed == 0 ? "strict" : "relaxed"));
-    put_count(o, good, "journal_bytes", v.journal_bytes);
-    put_count(o, good, "journal_records", v.records);
-    put_count(o, good, "snapshots", v.snapshots);
-    put_count(o, good, "store_failures", v.failures);
-    put(o, good, "store_failing", json_boolean(v.failing));
-    put_count(o, good, "store_waiting", v.waiting);
-    put_real(o, good, "store_lag_s", v.oldest_ns == 0 ? 0 : seconds(pl_clock_ns() - v.oldest_ns));
-    put_count(o, good, "store_ns", v.sync_ns);
-    put(o, good, "mirror", json_boolean(h->mirror_dir != NULL));
+    pl_json_add(o, good, "durability", json_string(h->o.relaxed == 0 ? "strict" : "relaxed"));
+    pl_json_add_count(o, good, "journal_bytes", v.journal_bytes);
+    pl_json_add_count(o, good, "journal_records", v.records);
+    pl_json_add_count(o, good, "snapshots", v.snapshots);
+    pl_json_add_count(o, good, "store_failures", v.failures);
+    pl_json_add(o, good, "store_failing", json_boolean(v.failing));
+    pl_json_add_count(o, good, "store_waiting", v.waiting);
+    pl_json_add_real(o, good, "store_lag_s", v.oldest_ns == 0 ? 0 : seconds(pl_clock_ns() - v.oldest_ns));
+    pl_json_add_count(o, good, "store_ns", v.sync_ns);
+    pl_json_add(o, good, "mirror", json_boolean(h->mirror_dir != NULL));
     if (h->recorder != NULL) {
-        put(o, good, "recorder_good", json_boolean(pl_recorder_good(h->recorder, &recorded)));
-        put_count(o, good, "recorder_bytes", recorded);
+        pl_json_add(o, good, "recorder_good", json_boolean(pl_recorder_good(h->recorder, &recorded)));
+        pl_json_add_count(o, good, "recorder_bytes", recorded);
     }
 }
 
 /* ---- learners ---- */
 
 static json_t *learner(const struct pl_learner_view *v, const struct pl_islander *m,
-                       const struct pl_trust *trust, bool *good)
+                       const struct pl_trust *trust, bool all, bool *good)
 {
     json_t *o = json_object();
     char incarnation[32];
     (void)pl_incarnation_print(v->incarnation, incarnation, sizeof incarnation);
     uint64_t step_ns = v->step_ns != 0 ? v->step_ns : m != NULL ? m->step_ns : 0;
     uint64_t tokens_step = v->steps > 0 ? v->tokens / v->steps : 0;
-    put_count(o, good, "identity", v->identity);
-    put(o, good, "alive", json_boolean(v->live));
-    put(o, good, "incarnation", json_string(incarnation));
-    put_count(o, good, "steps", v->steps);
-    put_count(o, good, "tokens", v->tokens);
-    put_count(o, good, "step_ns", step_ns);
-    put_real(o, good, "tokens_per_s", v->live && step_ns > 0 ? (double)tokens_step / seconds(step_ns) : 0);
-    put_count(o, good, "lead_ns", v->lead_ns);
-    put_count(o, good, "stride", v->stride);
-    put_count(o, good, "rounds_pulled", v->rounds_pulled);
-    put_count(o, good, "rounds_merged", v->rounds_merged);
-    put_real(o, good, "merged_share",
-             v->rounds_pulled == 0 ? -1 : share((double)v->rounds_merged, (double)v->rounds_pulled));
-    put(o, good, "counts", json_boolean(trust == NULL || !trust->out));
-    put_real(o, good, "agreement_z", trust == NULL ? 0 : pl_trust_z(trust));
-    put(o, good, "connected", json_boolean(m != NULL && m->conns > 0));
+    pl_json_add_count(o, good, "identity", v->identity);
+    pl_json_add(o, good, "alive", json_boolean(v->live));
+    pl_json_add(o, good, "incarnation", json_string(incarnation));
+    pl_json_add_count(o, good, "steps", v->steps);
+    pl_json_add_count(o, good, "tokens", v->tokens);
+    pl_json_add_count(o, good, "step_ns", step_ns);
+    pl_json_add_real(o, good, "tokens_per_s",
+                     v->live && step_ns > 0 ? (double)tokens_step / seconds(step_ns) : 0);
+    pl_json_add_count(o, good, "lead_ns", v->lead_ns);
+    pl_json_add_count(o, good, "stride", v->stride);
+    pl_json_add_count(o, good, "rounds_pulled", v->rounds_pulled);
+    pl_json_add_count(o, good, "rounds_merged", v->rounds_merged);
+    pl_json_add_real(o, good, "merged_share",
+                     v->rounds_pulled == 0 ? -1 : share((double)v->rounds_merged, (double)v->rounds_pulled));
+    pl_json_add(o, good, "counts", json_boolean(trust == NULL || !trust->out));
+    pl_json_add_real(o, good, "agreement_z", trust == NULL ? 0 : pl_trust_z(trust));
+    pl_json_add(o, good, "connected", json_boolean(m != NULL && m->conns > 0));
     if (m == NULL)
         return o;
-    put(o, good, "address", json_string(m->address));
-    put_real(o, good, "loss", (double)m->loss_micro / 1e6);
-    put_count(o, good, "bytes_up", m->bytes_in);
-    put_count(o, good, "bytes_down", m->bytes_out);
-    put_real(o, good, "silent_s", seconds(pl_sub_sat(pl_clock_ns(), m->heard_ns)));
-    put_real(o, good, "merged_tokens", m->merged_tokens);
-    put_count(o, good, "joins", m->joins);
-    put_count(o, good, "refused", m->refused);
+    if (all)
+        pl_json_add(o, good, "address", json_string(m->address));
+    pl_json_add_real(o, good, "loss", (double)m->loss_micro / 1e6);
+    pl_json_add_count(o, good, "bytes_up", m->bytes_in);
+    pl_json_add_count(o, good, "bytes_down", m->bytes_out);
+    pl_json_add_real(o, good, "silent_s", seconds(pl_sub_sat(pl_clock_ns(), m->heard_ns)));
+    pl_json_add_real(o, good, "merged_tokens", m->merged_tokens);
+    pl_json_add_count(o, good, "joins", m->joins);
+    pl_json_add_count(o, good, "refused", m->refused);
     return o;
 }
 
+/* Members and standings in the order of their identities: with thousands of learners nobody is searched for one by one. */
+struct sorted {
+    const struct pl_islander **members;
+    const struct pl_standing **standings;
+    uint32_t member_count, standing_count, capacity;
+};
+
+static int in_order(uint64_t a, uint64_t b)
+{
+    return a < b ? -1 : a > b;
+}
+
+static int by_member(const void *a, const void *b)
+{
+    const struct pl_islander *const *x = a, *const *y = b;
+    return in_order((*x)->identity, (*y)->identity);
+}
+
+static int by_standing(const void *a, const void *b)
+{
+    const struct pl_standing *const *x = a, *const *y = b;
+    return in_order((*x)->identity, (*y)->identity);
+}
+
+static bool sort(const struct pl_syncer_host *h, struct sorted *s)
+{
+    s->capacity = h->options.learners_max;
+    s->members = pl_alloc_zero(&h->alloc, s->capacity, sizeof(void *));
+    s->standings = pl_alloc_zero(&h->alloc, s->capacity, sizeof(void *));
+    if (s->members == NULL || s->standings == NULL)
+        return false;
+    for (uint32_t i = 0; i < s->capacity; i++) {
+        if (h->members[i].identity != 0)
+            s->members[s->member_count++] = &h->members[i];
+        if (h->standings[i].identity != 0)
+            s->standings[s->standing_count++] = &h->standings[i];
+    }
+    qsort(s->members, s->member_count, sizeof(void *), by_member);
+    qsort(s->standings, s->standing_count, sizeof(void *), by_standing);
+    return true;
+}
+
+static void sorted_release(const struct pl_syncer_host *h, struct sorted *s)
+{
+    pl_alloc_free(&h->alloc, s->members, s->capacity * sizeof(void *));
+    pl_alloc_free(&h->alloc, s->standings, s->capacity * sizeof(void *));
+}
+
+/* NULL: not known. */
+static const struct pl_islander *member_of(const struct sorted *s, uint64_t identity)
+{
+    const struct pl_islander key = {.identity = identity}, *at = &key;
+    const struct pl_islander **found = bsearch(&at, s->members, s->member_count, sizeof(void *), by_member);
+    return found == NULL ? NULL : *found;
+}
+
+static const struct pl_trust *trust_of(const struct sorted *s, uint64_t identity)
+{
+    const struct pl_standing key = {.identity = identity}, *at = &key;
+    const struct pl_standing **found =
+        bsearch(&at, s->standings, s->standing_count, sizeof(void *), by_standing);
+    return found == NULL ? NULL : &(*found)->trust;
+}
+
 /* The loss of the run as its learners see it: the mean of the living ones, by tokens a second. */
-static void put_learners(struct pl_syncer_host *h, json_t *o, bool *good)
+static void put_learners(struct pl_syncer_host *h, const struct sorted *s, bool all, json_t *o, bool *good)
 {
     json_t *list = json_array();
     double loss = 0, weight = 0;
@@ -229,8 +280,9 @@ static void put_learners(struct pl_syncer_host *h, json_t *o, bool *good)
         struct pl_learner_view v;
         if (!pl_syncer_view_learner(h->core, i, &v))
             continue;
-        const struct pl_islander *m = pl_shost_member(h, v.identity);
-        *good = json_array_append_new(list, learner(&v, m, pl_trust_of(h, v.identity), good)) == 0 && *good;
+        const struct pl_islander *m = member_of(s, v.identity);
+        json_t *one = learner(&v, m, trust_of(s, v.identity), all, good);
+        *good = json_array_append_new(list, one) == 0 && *good;
         connected += m != NULL && m->conns > 0 ? 1 : 0;
         if (!v.live || m == NULL || m->loss_micro == 0 || v.step_ns == 0)
             continue;
@@ -238,10 +290,10 @@ static void put_learners(struct pl_syncer_host *h, json_t *o, bool *good)
         loss += w * (double)m->loss_micro / 1e6;
         weight += w;
     }
-    put_count(o, good, "connected", connected);
-    put_count(o, good, "doubted", pl_trust_doubted(h));
-    put_real(o, good, "loss", share(loss, weight));
-    put(o, good, "learners", list);
+    pl_json_add_count(o, good, "connected", connected);
+    pl_json_add_count(o, good, "doubted", pl_trust_doubted(h));
+    pl_json_add_real(o, good, "loss", share(loss, weight));
+    pl_json_add(o, good, "learners", list);
 }
 
 static void put_fragments(struct pl_syncer_host *h, json_t *o, bool *good)
@@ -251,18 +303,19 @@ static void put_fragments(struct pl_syncer_host *h, json_t *o, bool *good)
         const struct pl_shard_fragment *f = &h->fragments[i];
         json_t *one = json_object();
         uint64_t digest, version = pl_syncer_version(h->core, f->number, &digest);
-        put_count(one, good, "fragment", f->number);
-        put_count(one, good, "version", version);
-        put(one, good, "digest", pl_json_bits_value(digest));
-        put_count(one, good, "values", f->count);
+        pl_json_add_count(one, good, "fragment", f->number);
+        pl_json_add_count(one, good, "version", version);
+        pl_json_add(one, good, "digest", pl_json_bits_value(digest));
+        pl_json_add_count(one, good, "values", f->count);
         *good = json_array_append_new(list, one) == 0 && *good;
     }
-    put(o, good, "fragments", list);
+    pl_json_add(o, good, "fragments", list);
 }
 
-enum pelago_status pl_syncer_host_status(struct pl_syncer_host *h, struct pl_buf *out)
+enum pelago_status pl_syncer_host_status(struct pl_syncer_host *h, bool all, struct pl_buf *out)
 {
     struct pl_sync_view view;
+    struct sorted s = {.members = NULL};
     json_t *o = json_object();
     bool good = o != NULL;
     pl_assert(!h->stepping);
@@ -274,7 +327,11 @@ enum pelago_status pl_syncer_host_status(struct pl_syncer_host *h, struct pl_buf
     put_journal(h, o, &good);
     put_door(h, o, &good);
     put_process(h, o, &good);
-    put_learners(h, o, &good);
+    if (sort(h, &s))
+        put_learners(h, &s, all, o, &good);
+    else
+        good = false;
+    sorted_release(h, &s);
     put_fragments(h, o, &good);
     enum pelago_status st = good ? pl_json_print(o, DIGITS, out) : PELAGO_NOMEM;
     json_decref(o);

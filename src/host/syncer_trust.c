@@ -50,12 +50,6 @@ static struct pl_standing *find(const struct pl_syncer_host *h, uint64_t identit
     return NULL;
 }
 
-const struct pl_trust *pl_trust_of(const struct pl_syncer_host *h, uint64_t identity)
-{
-    const struct pl_standing *s = find(h, identity);
-    return s == NULL ? NULL : &s->trust;
-}
-
 uint32_t pl_trust_doubted(const struct pl_syncer_host *h)
 {
     uint32_t count = 0;

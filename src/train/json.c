@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/num.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -186,6 +187,21 @@ bool pl_json_put(json_t *object, const char *member, json_t *value)
         }
     }
     return pl_json_put(inner, rest, value);
+}
+
+void pl_json_add(json_t *object, bool *good, const char *member, json_t *value)
+{
+    *good = pl_json_put(object, member, value) && *good;
+}
+
+void pl_json_add_count(json_t *object, bool *good, const char *member, uint64_t value)
+{
+    pl_json_add(object, good, member, json_integer((json_int_t)pl_min64(value, INT64_MAX)));
+}
+
+void pl_json_add_real(json_t *object, bool *good, const char *member, double value)
+{
+    pl_json_add(object, good, member, json_real(value));
 }
 
 json_t *pl_json_bits_value(uint64_t bits)

@@ -44,6 +44,10 @@ enum pelago_status pl_json_object(const struct pl_json *j, const char *member, s
 /* Puts a new value (whose reference is taken over) into the object, making objects on the way. False: out of memory,
  * also when value is NULL. */
 bool pl_json_put(json_t *object, const char *member, json_t *value);
+/* The same for many members in a row: a failure makes *good false, and it stays so. */
+void pl_json_add(json_t *object, bool *good, const char *member, json_t *value);
+void pl_json_add_count(json_t *object, bool *good, const char *member, uint64_t value);
+void pl_json_add_real(json_t *object, bool *good, const char *member, double value);
 json_t *pl_json_bits_value(uint64_t bits);
 bool pl_json_bits_of(const json_t *value, uint64_t *out); /* false: NULL, or not 16 hexadecimal digits */
 /* The double with the fewest digits that is this float again: 1e-5 and not 9.99999974737875e-06. */

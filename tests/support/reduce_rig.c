@@ -237,7 +237,7 @@ void reduce_rig_status(struct reduce_rig *r, const char *member, double *value)
     struct pl_buf text;
     json_t *root;
     pl_buf_init(&text, &r->alloc, 1 << 20);
-    assert_int_equal(pl_reduce_host_status(r->host, &text), PELAGO_OK);
+    assert_int_equal(pl_reduce_host_status(r->host, true, &text), PELAGO_OK);
     assert_int_equal(pl_json_parse((struct pl_bytes){text.data, text.len}, "status", &root, NULL), PELAGO_OK);
     struct pl_json j = {root, "status", NULL};
     assert_int_equal(pl_json_real(&j, member, value), PELAGO_OK);

@@ -192,7 +192,7 @@ static json_t *status(struct syncer_rig *r)
     struct pl_buf text;
     json_t *root = NULL;
     pl_buf_init(&text, &r->run.alloc, 1 << 24);
-    assert_int_equal(pl_syncer_host_status(r->host, &text), PELAGO_OK);
+    assert_int_equal(pl_syncer_host_status(r->host, true, &text), PELAGO_OK);
     assert_int_equal(pl_json_parse((struct pl_bytes){text.data, text.len}, "status", &root, NULL), PELAGO_OK);
     pl_buf_release(&text);
     return root;

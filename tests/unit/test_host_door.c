@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "host/door.h"
 #include "host/door_desk.h"
+#include "os/clock.h"
 #include "train/json.h"
 
 #include <setjmp.h>
@@ -19,6 +20,9 @@
 #include <unistd.h>
 
 static struct syncer_rig rig;
+
+enum { CALLS = 4 };
+static struct rig_call calls[CALLS];
 
 /* One blocking call of host/door.h, made beside the loop. */
 struct visit {
@@ -331,6 +335,67 @@ static void questions_are_answered_by_role(void **state)
     syncer_rig_release(&rig);
 }
 
+static unsigned occurrences(const struct visit *v, const char *part)
+{
+    unsigned count = 0;
+    const uint8_t *at = v->answer.data, *end = at + v->answer.len;
+    while ((at = memmem(at, (size_t)(end - at), part, strlen(part))) != NULL) {
+        at++;
+        count++;
+    }
+    return count;
+}
+
+/* Where learners call from is between each of them and the operator. */
+static void members_are_not_told_where_the_others_are(void **state)
+{
+    (void)state;
+    struct visit operator= {.role = PL_ROLE_OPERATOR}, learner = {.role = PL_ROLE_LEARNER};
+    syncer_rig_init(&rig, 2);
+    syncer_rig_create(&rig);
+    syncer_rig_start(&rig);
+    for (uint64_t i = 11; i <= 12; i++)
+        syncer_rig_island(&rig, i);
+    syncer_rig_reach(&rig, 1);
+    struct visit *all[] = {&operator, & learner };
+    for (size_t i = 0; i < 2; i++) {
+        pl_buf_init(&all[i]->answer, &rig.run.alloc, 1 << 20);
+        invite(all[i]->role, 1, 0, &all[i]->token);
+        syncer_rig_beside(&rig, do_enrol, all[i]);
+        ask(all[i], PL_ASK_STATUS);
+        assert_true(answered(all[i], "\"identity\": 11") && answered(all[i], "\"identity\": 12"));
+    }
+    assert_int_equal(occurrences(&operator, "\"address\""), 3); /* the syncer's is nobody's secret */
+    assert_int_equal(occurrences(&learner, "\"address\""), 1);
+    for (size_t i = 0; i < 2; i++)
+        pl_buf_release(&all[i]->answer);
+    syncer_rig_release(&rig);
+}
+
+/* The status is dear. A member with many connections is told it as seldom as one with a single one. */
+static void a_member_asks_for_the_status_slowly(void **state)
+{
+    (void)state;
+    struct pl_credentials own;
+    const struct pl_msg question = {.type = PL_MSG_ASK, .u.ask.what = PL_ASK_STATUS};
+    uint64_t begin = pl_clock_ns();
+    unsigned answers = 0, refused = 0;
+    open_rig();
+    syncer_rig_member(&rig, PL_ROLE_LEARNER, 9, &own);
+    for (unsigned i = 0; i < CALLS; i++)
+        syncer_rig_dial(&rig, &own, &question, 20, &calls[i]);
+    for (unsigned i = 0; i < CALLS; i++) {
+        syncer_rig_wait(&rig, &calls[i]);
+        answers += calls[i].answers;
+        refused += calls[i].code == PL_REASON_DENIED ? 1 : 0;
+    }
+    uint64_t seconds = (pl_clock_ns() - begin) / PL_SEC;
+    assert_int_equal(refused, CALLS);
+    assert_in_range(answers, 1, PL_DOOR_STATUS_MAX * (seconds + 2));
+    assert_non_null(strstr(calls[0].text, "twice a second"));
+    syncer_rig_release(&rig);
+}
+
 /* An operator ends the run with learners in it: what they have done is merged. */
 static void an_operator_ends_the_run(void **state)
 {
@@ -402,9 +467,6 @@ static void a_rush_is_served_once_each(void **state)
     assert_int_equal(syncer_rig_count(&rig, "door.identities"), RUSH - 2);
     syncer_rig_release(&rig);
 }
-
-enum { CALLS = 4 };
-static struct rig_call calls[CALLS];
 
 static bool all_are_answered_twice(struct syncer_rig *r)
 {
@@ -726,6 +788,8 @@ int main(void)
         cmocka_unit_test(a_certificate_is_renewed_by_whoever_holds_it),
         cmocka_unit_test(an_expired_certificate_can_only_be_renewed),
         cmocka_unit_test(questions_are_answered_by_role),
+        cmocka_unit_test(members_are_not_told_where_the_others_are),
+        cmocka_unit_test(a_member_asks_for_the_status_slowly),
         cmocka_unit_test(an_operator_ends_the_run),
         cmocka_unit_test(a_rush_is_served_once_each),
         cmocka_unit_test(who_calls_again_too_early_is_the_same),
