@@ -7,6 +7,7 @@
  *   authority         home shard only: the authority's key; only the owner may read it
  *   address           one line: where the home shard listens, as learners dial it
  *   origin            syncers: digests of version 0 (syncer_origin.c)
+ *   heard             syncers: when each learner was heard last (syncer_heard.c)
  *   invitations.json  home shard only: open invitations and the next identity
  *   complete          learners only: the syncer said that the run is over
  */

@@ -7,8 +7,10 @@
  *           comes back after an hour has gone further. What is short beside the parameters themselves is always taken.
  *           Radial averaging takes the mean of norms, so one contribution a million times too long would carry all the
  *           others away with it.
- *   claims  of steps, which weigh a contribution and drive the token clock, beside the time there was for them.
- *           A learner may be many times as fast as most others, but not any number of times.
+ *   claims  of steps, which weigh a contribution and drive the token clock, beside the time there was for them, by the
+ *           syncer's own clock. A learner may be many times as fast as most others, but not any number of times. Each claim
+ *           fills a vessel that leaks as fast as steps can be done; who fills it faster is not believed. What came at
+ *           once because it had piled up (in a queue, in an hour's absence) had its time before.
  *
  * Who is not believed is disconnected, and stays outside for a while that doubles each time. All of this is this
  * process's opinion: it leaves no trace in the journal but the absence of what was refused.
@@ -33,8 +35,9 @@ enum {
     STEPS_ALLOWED = 64, /* always believed: what piles up in queues and in the first moments */
     LIVE_MIN = 3,       /* fewer learners say nothing about what is usual */
 };
-#define RETURN_NS (600 * PL_SEC)
-#define LOOK_NS (100 * PL_MS) /* between two looks at how fast the learners are */
+#define RETURN_NS (600 * PL_SEC)    /* in which learners come back after a restart */
+#define STEP_NS_LEAST (100 * PL_US) /* nobody's step is shorter, also where nothing is usual */
+#define LOOK_NS (100 * PL_MS)       /* between two looks at how fast the learners are */
 #define SHUT_NS_MIN PL_SEC
 #define SHUT_NS_MAX (600 * PL_SEC)
 #define VALUE_MIN 0.02 /* parameters are about this large when training begins */
@@ -195,62 +198,102 @@ static void look_around(struct pl_syncer_host *h, uint64_t now_ns)
     h->usual_step_ns = n < LIVE_MIN ? 0 : h->guard_steps[n / 2];
 }
 
-/* The shortest step that is believed; 0: nothing is known yet. */
-static uint64_t shortest_step(struct pl_syncer_host *h)
+/* While the learners come back after a restart, what was usual before it. */
+uint64_t pl_guard_step_ns(struct pl_syncer_host *h)
 {
-    look_around(h, pl_max64(h->last_now_ns, 1));
-    return h->usual_step_ns / SPEED_FACTOR;
+    uint64_t now_ns = pl_max64(h->last_now_ns, 1);
+    look_around(h, now_ns);
+    if (h->usual_step_ns != 0 || now_ns - h->start_ns >= RETURN_NS)
+        return h->usual_step_ns;
+    return pl_heard_step_ns(h);
 }
 
-static bool believable(struct pl_syncer_host *h, uint64_t steps, uint64_t span_ns, const char *what,
-                       struct pl_error *err)
+/* The shortest step that is believed. */
+static uint64_t shortest_step(struct pl_syncer_host *h)
 {
-    if (steps <= STEPS_ALLOWED)
-        return true;
+    return pl_max64(pl_guard_step_ns(h) / SPEED_FACTOR, STEP_NS_LEAST);
+}
+
+/* With so many steps more. The time since the last ones lets them out; what it could have let out beside them is spare, and not
+ * lost: of a silence, what had piled up comes in many messages, all but the first of them in no time. Only the longest
+ * silence's is kept, so that nobody saves up days by working slowly. */
+static struct pl_pace pace_with(const struct pl_pace *p, uint64_t steps, uint64_t shortest, uint64_t now_ns)
+{
+    struct pl_pace next = {.spare_ns = p->spare_ns, .since_ns = now_ns, .timed = true};
+    uint64_t past_ns = now_ns - p->since_ns, more_ns;
+    if (pl_mul_overflow(steps, shortest, &more_ns))
+        more_ns = UINT64_MAX;
+    uint64_t all_ns = pl_add_sat(p->owed_ns, more_ns), left_ns = pl_sub_sat(all_ns, past_ns);
+    next.owed_ns = pl_sub_sat(left_ns, p->spare_ns);
+    next.spare_ns = pl_max64(pl_sub_sat(p->spare_ns, left_ns), pl_sub_sat(past_ns, all_ns));
+    return next;
+}
+
+static bool fits(struct pl_syncer_host *h, struct pl_pace *p, uint64_t steps, uint64_t now_ns,
+                 const char *what, struct pl_error *err)
+{
     uint64_t shortest = shortest_step(h);
-    if (shortest == 0 || steps - STEPS_ALLOWED <= span_ns / shortest)
+    struct pl_pace next = pace_with(p, steps, shortest, now_ns);
+    if (next.owed_ns <= STEPS_ALLOWED * shortest) {
+        *p = next;
         return true;
+    }
     (void)pl_fail(
         err, PELAGO_PROTO,
-        "%s claims %lu steps in %lu ms, more than %u times as fast as the others; nobody is that fast", what,
-        steps, span_ns / PL_MS, (unsigned)SPEED_FACTOR);
+        "%s claims %lu steps in %lu ms, and steps shorter than %lu us are not believed (%u times the "
+        "usual speed); nobody is that fast",
+        what, steps, (now_ns - p->since_ns) / PL_MS, shortest / PL_US, (unsigned)SPEED_FACTOR);
     return false;
 }
 
+/* One that says nothing new counts as a step, so that there is a bound to their number, too. */
 static bool report_ok(struct pl_syncer_host *h, struct pl_islander *m, const struct pl_msg_report *r,
                       uint64_t now_ns, struct pl_error *err)
 {
-    if (m->steps_ns != 0 && r->steps > m->steps &&
-        !believable(h, r->steps - m->steps, now_ns - m->steps_ns, "REPORT.steps", err))
+    if (!m->pace.timed)
+        return true; /* before any greeting: the core has a sentence for that */
+    if (!fits(h, &m->pace, pl_max64(pl_sub_sat(r->steps, m->steps), 1), now_ns, "REPORT.steps", err))
         return false;
-    m->steps = r->steps;
-    m->steps_ns = now_ns;
+    m->steps = pl_max64(m->steps, r->steps);
     return true;
 }
 
-/* Has the shard ever dealt with it, in this life or in one before that the journal tells of? */
-static bool known_to_core(const struct pl_syncer_host *h, uint64_t identity)
+/* What the shard knows of it, in this life or from one before that the journal tells of. */
+static bool find_view(const struct pl_syncer_host *h, uint64_t identity, struct pl_learner_view *view)
 {
-    struct pl_learner_view view;
     for (uint32_t i = 0; i < h->options.learners_max; i++)
-        if (pl_syncer_view_learner(h->core, i, &view) && view.identity == identity)
+        if (pl_syncer_view_learner(h->core, i, view) && view->identity == identity)
             return true;
     return false;
 }
 
-/* Steps of a process that calls: those since it was last heard, or all of a new one. Whoever was never here can have done no
- * more than there was time for since this process began; what others did before that is not known. */
+/* As few as there can be in so many tokens. */
+static uint64_t steps_of(const struct pl_syncer_host *h, uint64_t tokens)
+{
+    uint64_t most = pl_max64(h->manifest.msg.step_tokens_max, 1);
+    return tokens / most + (tokens % most != 0 ? 1 : 0);
+}
+
+/* A process that calls brings its tokens, and those that the shard had not heard of go into the clock at once. Of a process
+ * the shard knows these are looked at, as the steps they need; of a new one all steps. Whoever was not heard in this life
+ * had the time since an earlier one heard it, or, as a newcomer, since this one began. */
 static bool hello_ok(struct pl_syncer_host *h, struct pl_islander *m, const struct pl_msg_hello *hello,
                      uint64_t now_ns, struct pl_error *err)
 {
-    uint64_t before = hello->incarnation != 0 ? m->steps : 0;
-    bool timed = m->steps_ns != 0 || !known_to_core(h, m->identity);
-    uint64_t since = m->steps_ns != 0 ? m->steps_ns : h->start_ns;
-    if (timed && hello->steps > before &&
-        !believable(h, hello->steps - before, now_ns - since, "HELLO.steps", err))
+    struct pl_learner_view view;
+    bool known = find_view(h, m->identity, &view);
+    if (known && hello->incarnation != 0 && hello->incarnation < view.incarnation)
+        return true; /* of a process that is fenced off; nothing is counted */
+    bool again = hello->incarnation == 0 && m->pace.timed && hello->nonce == m->nonce;
+    bool same = known && (again || hello->incarnation == view.incarnation);
+    uint64_t steps = same ? steps_of(h, pl_sub_sat(hello->tokens, view.tokens)) : hello->steps;
+    if (!m->pace.timed)
+        m->pace.since_ns = pl_heard_since(h, m->identity, known);
+    if (!fits(h, &m->pace, steps, now_ns, "HELLO.steps", err))
         return false;
-    m->steps = hello->steps;
-    m->steps_ns = now_ns;
+    m->pace.spare_ns = 0; /* a greeting brings all there is; nothing can have piled up before it */
+    m->steps = same ? pl_max64(m->steps, hello->steps) : hello->steps;
+    m->nonce = hello->nonce;
     return true;
 }
 
@@ -263,16 +306,33 @@ static bool unknown_past(struct pl_syncer_host *h, const struct pl_islander *m)
     return view.epoch > 1 && m->known_ns - h->start_ns < RETURN_NS;
 }
 
+/* Where nothing was merged yet in this life, the time is that since it was first heard. */
+static struct pl_pace pace_of(const struct pl_islander *m, const struct pl_claim *c)
+{
+    return c->pace.timed ? c->pace : (struct pl_pace){.since_ns = m->known_ns};
+}
+
+/* Only what is merged is counted: until then it is claimed again with every round. */
 static bool push_ok(struct pl_syncer_host *h, struct pl_islander *m, const struct pl_msg_push *p,
                     uint64_t now_ns, struct pl_error *err)
 {
     if (p->fragment >= h->layout.fragment_count || h->layout.fragments[p->fragment].shard != h->options.shard)
         return true; /* the core has a sentence for that */
     const struct pl_claim *c = &m->claims[pl_shost_local(h, p->fragment)];
-    if (c->merged_ns == 0 && unknown_past(h, m))
+    struct pl_pace pace = pace_of(m, c);
+    if (!c->pace.timed && unknown_past(h, m))
         return true;
-    uint64_t since = c->merged_ns != 0 ? c->merged_ns : m->known_ns;
-    return believable(h, p->steps, now_ns - since, "PUSH.steps", err);
+    return fits(h, &pace, p->steps, now_ns, "PUSH.steps", err);
+}
+
+void pl_guard_merged(struct pl_syncer_host *h, const struct pl_islander *m, struct pl_claim *c,
+                     uint64_t steps)
+{
+    uint64_t now_ns = h->last_now_ns, shortest = shortest_step(h);
+    struct pl_pace before = pace_of(m, c);
+    c->pace = pace_with(&before, steps, shortest, now_ns);
+    /* What was believed without a look, or while steps were longer, is not owed for ever. */
+    c->pace.owed_ns = pl_min64(c->pace.owed_ns, STEPS_ALLOWED * shortest);
 }
 
 bool pl_guard_claims_ok(struct pl_syncer_host *h, struct pl_islander *m, const struct pl_msg *msg,

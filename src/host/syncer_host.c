@@ -12,7 +12,14 @@
 
 #include <string.h>
 
-enum { LINE_BYTES = 512, SWEEP_MS = 1000, TRIM_SWEEPS = 10, CHECK_EVERY_STEPS = 4096, STRANGER_LINES = 20 };
+enum {
+    LINE_BYTES = 512,
+    SWEEP_MS = 1000,
+    TRIM_SWEEPS = 10,
+    HEARD_SWEEPS = 30,
+    CHECK_EVERY_STEPS = 4096,
+    STRANGER_LINES = 20
+};
 #define TIMER_MS_MAX UINT64_C(60000)
 
 /* ---- telling people ---- */
@@ -228,6 +235,8 @@ static void on_sweep(uv_timer_t *timer)
         pl_alloc_trim();
     if (!h->stopping)
         pl_trust_tell(h);
+    if (h->sweeps % HEARD_SWEEPS == 0)
+        pl_heard_save(h);
     if (h->recorder != NULL)
         pl_recorder_flush(h->recorder);
     if (h->announcer != NULL)
@@ -263,6 +272,7 @@ void pl_shost_free(struct pl_syncer_host *h)
 {
     const struct pl_alloc alloc = h->alloc;
     pl_vault_free(h);
+    pl_heard_free(h);
     if (h->layout.fragments != NULL)
         pl_shost_values_free(h);
     pl_pool_free(h->pool);

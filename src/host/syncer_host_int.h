@@ -8,6 +8,7 @@
  *   syncer_values.c   values of fragments, pushes and their check
  *   syncer_merge.c    the merge and what follows from it; the same arithmetic for replay
  *   syncer_guard.c    what is too absurd to be believed: norms and claims
+ *   syncer_heard.c    when learners were heard, for the next process
  *   syncer_trust.c    who has led another way than the others for long; what the merge rule remembers
  *   syncer_vault.c    the journal: records, snapshots
  *   syncer_recover.c  the journal read back; the mirror filled
@@ -154,9 +155,17 @@ struct pl_visitor {
     struct pl_outgoing *first, *last;
 };
 
-/* What a learner last said about its work on a fragment. */
+/* A vessel that leaks: claimed steps run in, time lets them out, and no more is believed than it holds. */
+struct pl_pace {
+    uint64_t owed_ns;  /* what was in it then */
+    uint64_t spare_ns; /* time in which nothing was in it, of the longest silence; not yet used */
+    uint64_t since_ns; /* differences only: it may be before the clock began */
+    bool timed;        /* false: nothing was claimed yet in this life */
+};
+
+/* What is known of a learner's work on a fragment. */
 struct pl_claim {
-    uint64_t merged_ns;                     /* when its work was last merged; 0: not in this life */
+    struct pl_pace pace;                    /* of what was merged, and when that was last */
     uint64_t merging_round, merging_tokens; /* of the last merge it is in; counted once that is published */
 };
 
@@ -168,13 +177,15 @@ struct pl_islander {
     uint64_t heard_ns, bytes_in, bytes_out; /* of frames, without TLS */
     uint64_t loss_micro, step_ns;
     uint64_t joins, greetings;
-    double merged_tokens;     /* its part of the shard's, in this life */
-    uint64_t steps, steps_ns; /* claimed by reports, and when */
-    uint64_t known_ns;        /* first heard in this life */
-    struct pl_claim *claims;  /* [fragment_count] */
-    uint32_t refused;         /* contributions or claims not believed, lately */
-    uint64_t refused_ns;      /* the last of them */
-    uint64_t shut_until_ns;   /* it is not let in before */
+    double merged_tokens;    /* its part of the shard's, in this life */
+    uint64_t steps;          /* of its process, claimed in greetings and reports */
+    uint64_t nonce;          /* of its last greeting */
+    struct pl_pace pace;     /* of those steps */
+    uint64_t known_ns;       /* first heard in this life */
+    struct pl_claim *claims; /* [fragment_count] */
+    uint32_t refused;        /* contributions or claims not believed, lately */
+    uint64_t refused_ns;     /* the last of them */
+    uint64_t shut_until_ns;  /* it is not let in before */
 };
 
 /* What is remembered of how a learner's contributions agreed with those of others. */
@@ -189,6 +200,7 @@ struct pl_standing {
 /* ---- the whole ---- */
 
 struct pl_vault;
+struct pl_heard;
 
 struct pl_sync_counters {
     uint64_t lost, joins, fenced, refused, bad_pushes, store_failures;
@@ -222,6 +234,7 @@ struct pl_syncer_host {
     bool stepping, listening, stopping, finished, told_finished, told_failure;
     uint64_t steps;
     uint64_t start_ns, last_now_ns;
+    uint64_t start_s; /* its date */
     uint64_t armed_ns;
     uint32_t sweeps;
     bool late;        /* the deadline is over, and what came before it is being heard */
@@ -258,6 +271,7 @@ struct pl_syncer_host {
     struct pl_packer *packers[8];
     uint32_t packer_count;
 
+    struct pl_heard *heard;
     struct pl_standing *standings; /* [options.learners_max] */
     uint64_t noted;                /* opinions so far */
     bool untold;                   /* of some the core has not been told */
@@ -384,6 +398,20 @@ bool pl_guard_norms_ok(struct pl_syncer_host *h, struct pl_shard_fragment *f, ui
 void pl_guard_blame(struct pl_syncer_host *h, struct pl_islander *m); /* something of it was not believed */
 bool pl_guard_claims_ok(struct pl_syncer_host *h, struct pl_islander *m, const struct pl_msg *msg,
                         uint64_t now_ns, struct pl_error *err);
+/* So many steps of a learner's work on a fragment are being merged. */
+void pl_guard_merged(struct pl_syncer_host *h, const struct pl_islander *m, struct pl_claim *c,
+                     uint64_t steps);
+uint64_t pl_guard_step_ns(struct pl_syncer_host *h); /* the usual step; 0: too few to say */
+
+/* syncer_heard.c */
+
+/* Reads what the process before wrote; a file that is no good is passed over. */
+enum pelago_status pl_heard_new(struct pl_syncer_host *h, struct pl_error *err);
+void pl_heard_free(struct pl_syncer_host *h);
+void pl_heard_save(struct pl_syncer_host *h); /* begins to, unless it is being written */
+/* When a learner that was not heard in this life was heard last, for differences; known: the journal knows it. */
+uint64_t pl_heard_since(const struct pl_syncer_host *h, uint64_t identity, bool known);
+uint64_t pl_heard_step_ns(const struct pl_syncer_host *h); /* the usual step before; 0: not known */
 
 /* syncer_trust.c */
 

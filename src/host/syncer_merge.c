@@ -321,7 +321,7 @@ static bool take_parts(struct merge_job *j, const struct pl_sync_effect *fx)
         if (m == NULL)
             continue;
         struct pl_claim *claim = &m->claims[pl_shost_local(h, j->f->number)];
-        claim->merged_ns = h->last_now_ns;
+        pl_guard_merged(h, m, claim, c->steps);
         claim->merging_round = j->round;
         claim->merging_tokens = c->tokens;
     }

@@ -306,6 +306,7 @@ static enum pelago_status begin(struct pl_syncer_host *h, struct pl_error *err)
 {
     PL_TRY(load_folder(h, err));
     PL_TRY(build_core(h, err));
+    PL_TRY(pl_heard_new(h, err));
     PL_TRY(pl_origin_tell(h, err));
     PL_TRY(pl_vault_new(h, err));
     allow_files(h);
@@ -334,6 +335,7 @@ enum pelago_status pl_syncer_host_start(struct pl_syncer_host **out, const struc
     h->o = *o;
     h->alloc = *o->alloc;
     h->start_ns = h->last_now_ns = pl_clock_ns();
+    h->start_s = pl_date_s();
     enum pelago_status st = begin(h, err);
     if (st != PELAGO_OK) {
         pl_listener_close(h->listener);
