@@ -5,12 +5,10 @@
 #include "base/check.h"
 #include "base/fmt.h"
 #include "host/rate.h"
-#include "net/address.h"
 #include "os/clock.h"
 #include "train/files.h"
 #include "train/json.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define MINUTE_NS (60 * PL_SEC)
@@ -437,18 +435,6 @@ static enum pl_door_reply answer_addresses(struct pl_door_keeper *d, const struc
     return r;
 }
 
-/* It goes into the log, and to every learner's dialler. */
-static bool is_dialable(const char *text, struct pl_error *err)
-{
-    struct pl_address address;
-    struct pl_error why = {.text = "it names no host and port of its own"};
-    if (pl_address_parse(text, &address, &why) == PELAGO_OK && address.host[0] != '\0' &&
-        strcmp(address.host, "*") != 0 && strtoul(address.port, NULL, 10) != 0)
-        return true;
-    (void)pl_fail(err, PELAGO_INVALID, "nobody can dial the announced address: %s", why.text);
-    return false;
-}
-
 static enum pl_door_reply announce(struct pl_door_keeper *d, const struct caller *c,
                                    const struct pl_msg_ask *a)
 {
@@ -461,7 +447,8 @@ static enum pl_door_reply announce(struct pl_door_keeper *d, const struct caller
     memcpy(text, a->text.data, a->text.len);
     text[a->text.len] = '\0';
     struct pl_error err;
-    if (!is_dialable(text, &err))
+    /* It goes into the log, and to every learner's dialler. */
+    if (pl_address_dialable(text, &err) != PELAGO_OK)
         return refuse(d, c, PL_REASON_BAD_MESSAGE, err.text);
     if (strcmp(text, d->shard_address[shard]) != 0)
         log_line(d, "shard.address shard=%u address=%s", shard, text);

@@ -4,17 +4,17 @@
 #include "base/check.h"
 #include "base/fmt.h"
 #include "host/reduce_host_int.h"
-#include "net/address.h"
+#include "host/serve.h"
 #include "os/clock.h"
 
 #include <stdarg.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
     SWEEP_MS = 1000,
     LINE_BYTES = 256,
-    HOST_NAME = 200,
+    CONNS_PER_LEARNER = 4,
+    CONNS_EXTRA = 64,
     STRANGER_LINES = 20, /* a second */
     QUESTIONS_MAX = 20,  /* on one connection, a second */
 };
@@ -325,27 +325,11 @@ static enum pelago_status open_door(struct pl_reduce_host *h, struct pl_error *e
     return pl_door_keeper_new(&h->door, &o, err);
 }
 
-/* What learners dial: as told, or where we listen, with the machine's name for "all addresses". */
-static void choose_address(struct pl_reduce_host *h)
-{
-    char name[HOST_NAME] = "";
-    const char *listen = h->o.listen, *colon = strrchr(listen, ':');
-    size_t len = colon != NULL ? (size_t)(colon - listen) : strlen(listen);
-    bool any =
-        (len == 7 && memcmp(listen, "0.0.0.0", 7) == 0) || (len == 4 && memcmp(listen, "[::]", 4) == 0);
-    if (h->o.advertise != NULL) {
-        (void)pl_fmt(h->address, sizeof h->address, "%s", h->o.advertise);
-        return;
-    }
-    if (any)
-        (void)gethostname(name, sizeof name - 1);
-    else
-        (void)snprintf(name, sizeof name, "%.*s", (int)len, listen);
-    (void)pl_fmt(h->address, sizeof h->address, "%s:%u", name, pl_listener_port(h->listener));
-}
-
 static enum pelago_status open_net(struct pl_reduce_host *h, struct pl_error *err)
 {
+    struct pl_error few;
+    if (pl_serve_files(CONNS_PER_LEARNER * h->plan.learners + CONNS_EXTRA, &few) != PELAGO_OK)
+        pl_rhost_log(h, "syncer.files %s", few.text);
     /* Connections flush and close after we are gone: their memory is the caller's allocator's. */
     h->net = (struct pl_net_options){.loop = h->o.loop,
                                      .alloc = h->o.alloc,
@@ -354,7 +338,7 @@ static enum pelago_status open_net(struct pl_reduce_host *h, struct pl_error *er
                                      .log = h->o.log,
                                      .log_user = h->o.user};
     PL_TRY(pl_listen(&h->listener, &h->net, h->o.listen, &guest_ops, h, err));
-    choose_address(h);
+    PL_TRY(pl_serve_address(h->o.advertise, h->o.listen, pl_listener_port(h->listener), h->address, err));
     PL_TRY(open_door(h, err));
     char line[PL_ADDRESS_MAX + 1];
     size_t len = pl_fmt(line, sizeof line, "%s\n", h->address);

@@ -7,14 +7,13 @@
 #include "base/check.h"
 #include "base/fmt.h"
 #include "base/num.h"
+#include "host/serve.h"
 #include "os/clock.h"
 #include "os/folder.h"
 
 #include <string.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
-enum { LEARNERS_DEFAULT = 256, CONNS_PER_LEARNER = 4, CONNS_EXTRA = 64, FILES_EXTRA = 640 };
+enum { LEARNERS_DEFAULT = 256, CONNS_PER_LEARNER = 4, CONNS_EXTRA = 64 };
 static const uint64_t own_validity_s = UINT64_C(365) * 86400; /* on the authority's own disk */
 
 /* ---- a new run ---- */
@@ -191,30 +190,6 @@ static enum pelago_status build_core(struct pl_syncer_host *h, struct pl_error *
 
 /* ---- the address ---- */
 
-/* As others dial it: what we were told, or where we listen; every address of this machine is called by its name. */
-static enum pelago_status make_address(struct pl_syncer_host *h, struct pl_error *err)
-{
-    struct pl_address listen;
-    char host[PL_HOST_MAX];
-    uint32_t port = pl_listener_port(h->listener);
-    if (h->o.advertise != NULL) {
-        struct pl_address checked;
-        PL_TRY(pl_address_parse(h->o.advertise, &checked, err));
-        (void)pl_fmt(h->address, sizeof h->address, "%s", h->o.advertise);
-        return PELAGO_OK;
-    }
-    PL_TRY(pl_address_parse(h->o.listen, &listen, err));
-    bool all = listen.host[0] == '\0' || strcmp(listen.host, "*") == 0 ||
-               strcmp(listen.host, "0.0.0.0") == 0 || strcmp(listen.host, "::") == 0;
-    (void)pl_fmt(host, sizeof host, "%s", listen.host);
-    if (all && (gethostname(host, sizeof host) != 0 || host[0] == '\0'))
-        (void)pl_fmt(host, sizeof host, "localhost");
-    host[sizeof host - 1] = '\0';
-    bool v6 = strchr(host, ':') != NULL;
-    (void)pl_fmt(h->address, sizeof h->address, v6 ? "[%s]:%u" : "%s:%u", host, port);
-    return PELAGO_OK;
-}
-
 static enum pelago_status write_address(struct pl_syncer_host *h, struct pl_error *err)
 {
     char line[PL_ADDRESS_MAX + 2];
@@ -286,20 +261,11 @@ static enum pelago_status open_door(struct pl_syncer_host *h, struct pl_error *e
 
 /* ---- start ---- */
 
-/* The soft limit is small for the sake of programs that use select(); we may have what the hard one allows. */
 static void allow_files(struct pl_syncer_host *h)
 {
-    struct rlimit limit;
-    uint64_t wanted = (uint64_t)h->options.conns_max + FILES_EXTRA;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
-        return;
-    limit.rlim_cur = limit.rlim_max == RLIM_INFINITY ? wanted : pl_min64(limit.rlim_max, wanted);
-    if (setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur >= wanted)
-        return;
-    pl_shost_log(h,
-                 "syncer.files only %lu files may be open here, so about %lu learners can be connected; "
-                 "raise the hard limit (ulimit -Hn) for more",
-                 (uint64_t)limit.rlim_cur, (uint64_t)limit.rlim_cur / 2);
+    struct pl_error err;
+    if (pl_serve_files(h->options.conns_max, &err) != PELAGO_OK)
+        pl_shost_log(h, "syncer.files %s", err.text);
 }
 
 static enum pelago_status begin(struct pl_syncer_host *h, struct pl_error *err)
@@ -311,7 +277,7 @@ static enum pelago_status begin(struct pl_syncer_host *h, struct pl_error *err)
     PL_TRY(pl_vault_new(h, err));
     allow_files(h);
     PL_TRY(pl_shost_listen(h, err));
-    PL_TRY(make_address(h, err));
+    PL_TRY(pl_serve_address(h->o.advertise, h->o.listen, pl_listener_port(h->listener), h->address, err));
     if (h->o.shard == 0)
         PL_TRY(open_door(h, err));
     else

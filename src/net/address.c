@@ -5,6 +5,8 @@
 #include "base/check.h"
 #include "base/fmt.h"
 
+#include <stdlib.h>
+#include <string.h>
 #include <uv.h>
 
 static enum pelago_status parse_port(const char *text, struct pl_address *out, struct pl_error *err)
@@ -53,6 +55,16 @@ enum pelago_status pl_address_parse(const char *text, struct pl_address *out, st
                        "an address is written host:port, as in 10.0.0.7:7447; this host is none");
     memcpy(out->host, host, n);
     return parse_port(colon + 1, out, err);
+}
+
+enum pelago_status pl_address_dialable(const char *text, struct pl_error *err)
+{
+    struct pl_address address;
+    struct pl_error why = {.text = "it names no host and port of its own"};
+    if (pl_address_parse(text, &address, &why) == PELAGO_OK && address.host[0] != '\0' &&
+        strcmp(address.host, "*") != 0 && strtoul(address.port, NULL, 10) != 0)
+        return PELAGO_OK;
+    return pl_fail(err, PELAGO_INVALID, "nobody can dial the address %s: %s", text, why.text);
 }
 
 /* The IPv4 address inside an IPv6 one, or NULL. */

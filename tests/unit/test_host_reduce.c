@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -393,6 +394,18 @@ static void a_newer_connection_takes_over(void **state)
     finish(&w);
 }
 
+/* Learners dial what it says, which is no address for every machine. */
+static void every_address_has_a_name(void **state)
+{
+    (void)state;
+    static struct reduce_rig r;
+    reduce_rig_init(&r, PL_ALGORITHM_DATA_PARALLEL, 2);
+    (void)snprintf(r.listen, sizeof r.listen, "*:0");
+    reduce_rig_serve(&r);
+    assert_int_equal(pl_address_dialable(r.listen, NULL), PELAGO_OK);
+    reduce_rig_release(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -407,6 +420,7 @@ int main(void)
         cmocka_unit_test(strangers_to_the_run_are_refused),
         cmocka_unit_test(what_is_no_bucket_closes_the_connection),
         cmocka_unit_test(a_newer_connection_takes_over),
+        cmocka_unit_test(every_address_has_a_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
