@@ -105,7 +105,8 @@ bool pl_door_keeper_busy(const struct pl_door_keeper *d)
 
 void pl_door_keeper_forget(struct pl_door_keeper *d, const void *who)
 {
-    pl_desk_forget(&d->desk, who);
+    if (d != NULL)
+        pl_desk_forget(&d->desk, who);
 }
 
 void pl_door_keeper_view(const struct pl_door_keeper *d, struct pl_door_view *out)
@@ -158,6 +159,12 @@ static bool too_often(struct pl_door_keeper *d, const char *host, uint64_t now_n
 
 /* ---- answering ---- */
 
+enum reply {
+    ANSWERED,
+    REFUSED, /* a REFUSE is on its way */
+    LATER,   /* answered() follows, and nothing is read meanwhile */
+};
+
 struct caller {
     struct pl_conn *conn;
     const struct pl_peer *peer;
@@ -186,23 +193,23 @@ static void say_refused(struct pl_door_keeper *d, const struct caller *c, const 
     log_line(d, "door.refused address=%s identity=%lu: %s", c->peer->address, c->peer->identity, text);
 }
 
-static enum pl_door_reply refuse(struct pl_door_keeper *d, const struct caller *c, enum pl_reason reason,
-                                 const char *text)
+static enum reply refuse(struct pl_door_keeper *d, const struct caller *c, enum pl_reason reason,
+                         const char *text)
 {
     struct pl_blob blob = {(const uint8_t *)text, (uint32_t)strlen(text)};
     struct pl_msg msg = {.type = PL_MSG_REFUSE, .u.refuse = {.code = reason, .text = blob}};
     d->view.refused++;
     say_refused(d, c, text);
     (void)pl_conn_send(c->conn, &msg);
-    return PL_DOOR_REFUSED;
+    return REFUSED;
 }
 
-static enum pl_door_reply reply(const struct caller *c, const struct pl_msg *msg)
+static enum reply reply(const struct caller *c, const struct pl_msg *msg)
 {
-    return pl_conn_send(c->conn, msg) ? PL_DOOR_ANSWERED : PL_DOOR_REFUSED;
+    return pl_conn_send(c->conn, msg) ? ANSWERED : REFUSED;
 }
 
-static enum pl_door_reply answer(const struct caller *c, uint32_t what, const void *bytes, size_t len)
+static enum reply answer(const struct caller *c, uint32_t what, const void *bytes, size_t len)
 {
     struct pl_msg msg = {.type = PL_MSG_ANSWER, .u.answer = {.what = what, .bytes = {bytes, (uint32_t)len}}};
     return reply(c, &msg);
@@ -219,7 +226,7 @@ static struct pl_slip *slip_of(const struct pl_door_keeper *d, const struct call
     return s;
 }
 
-static enum pl_door_reply no_memory(struct pl_door_keeper *d, const struct caller *c)
+static enum reply no_memory(struct pl_door_keeper *d, const struct caller *c)
 {
     return refuse(d, c, PL_REASON_FULL, "the syncer has no memory for an answer now; try later");
 }
@@ -242,18 +249,16 @@ static struct pl_slip *enrol_slip(const struct pl_door_keeper *d, const struct c
 }
 
 /* The certificate is made by a worker, where it is listed after the list is on disk. */
-static enum pl_door_reply give(struct pl_door_keeper *d, struct pl_slip *s, const struct pl_grant *grant,
-                               bool listed)
+static enum reply give(struct pl_door_keeper *d, struct pl_slip *s, const struct pl_grant *grant, bool listed)
 {
     s->grant = *grant;
     s->grant.seconds = d->o.certificate_s;
     s->listed = listed;
     pl_desk_add(&d->desk, s);
-    return PL_DOOR_LATER;
+    return LATER;
 }
 
-static enum pl_door_reply renew(struct pl_door_keeper *d, const struct caller *c,
-                                const struct pl_msg_enrol *e)
+static enum reply renew(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_enrol *e)
 {
     if (c->peer->role == PL_ROLE_NONE)
         return refuse(d, c, PL_REASON_DENIED,
@@ -264,15 +269,14 @@ static enum pl_door_reply renew(struct pl_door_keeper *d, const struct caller *c
     return s != NULL ? give(d, s, &grant, false) : no_memory(d, c);
 }
 
-static enum pl_door_reply failed_try(struct pl_door_keeper *d, const struct caller *c, const char *host,
-                                     const char *why)
+static enum reply failed_try(struct pl_door_keeper *d, const struct caller *c, const char *host,
+                             const char *why)
 {
     failures_of(d, host, c->now_ns, true)->count++;
     return refuse(d, c, PL_REASON_DENIED, why);
 }
 
-static enum pl_door_reply tell_enrolled(struct pl_door_keeper *d, const struct caller *c,
-                                        const struct pl_slip *s)
+static enum reply tell_enrolled(struct pl_door_keeper *d, const struct caller *c, const struct pl_slip *s)
 {
     if (s->status == PELAGO_LIMIT)
         return refuse(
@@ -287,8 +291,7 @@ static enum pl_door_reply tell_enrolled(struct pl_door_keeper *d, const struct c
     return reply(c, &msg);
 }
 
-static enum pl_door_reply tell_invited(struct pl_door_keeper *d, const struct caller *c,
-                                       const struct pl_slip *s)
+static enum reply tell_invited(struct pl_door_keeper *d, const struct caller *c, const struct pl_slip *s)
 {
     return s->status == PELAGO_OK ? answer(c, PL_ASK_INVITE, s->bytes, s->len)
                                   : refuse(d, c, PL_REASON_FULL, s->err.text);
@@ -318,15 +321,16 @@ static void on_written(void *user, const struct pl_slip *s)
     note_written(d, &c, s);
     if (s->who == NULL)
         return;
-    enum pl_door_reply r = s->certifies ? tell_enrolled(d, &c, s) : tell_invited(d, &c, s);
-    d->o.host.answered(d->o.host.user, s->who, r == PL_DOOR_ANSWERED);
+    bool good = (s->certifies ? tell_enrolled(d, &c, s) : tell_invited(d, &c, s)) == ANSWERED;
+    d->o.host.answered(d->o.host.user, s->who, good);
+    if (good)
+        pl_conn_pause(s->conn, false);
 }
 
 /* Somebody who was given this before (and perhaps not told), or a new identity: written down before it is told. */
-static enum pl_door_reply admit(struct pl_door_keeper *d, const struct caller *c,
-                                const struct pl_msg_enrol *e, const struct pl_grant *before,
-                                struct pl_invitation *inv,
-                                const uint8_t request_sha256[static PL_SHA256_BYTES])
+static enum reply admit(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_enrol *e,
+                        const struct pl_grant *before, struct pl_invitation *inv,
+                        const uint8_t request_sha256[static PL_SHA256_BYTES])
 {
     struct pl_slip *s = enrol_slip(d, c, e);
     if (s == NULL)
@@ -335,8 +339,7 @@ static enum pl_door_reply admit(struct pl_door_keeper *d, const struct caller *c
                 true);
 }
 
-static enum pl_door_reply enrol(struct pl_door_keeper *d, const struct caller *c,
-                                const struct pl_msg_enrol *e)
+static enum reply enrol(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_enrol *e)
 {
     char host[PL_ADDRESS_MAX];
     uint8_t request_sha256[PL_SHA256_BYTES];
@@ -373,38 +376,38 @@ static bool is_operator(const struct pl_peer *p)
     return p->role == PL_ROLE_OPERATOR || (p->role == PL_ROLE_SHARD && p->shard == 0);
 }
 
-static enum pl_door_reply answer_file(struct pl_door_keeper *d, const struct caller *c, uint32_t what,
-                                      const char *name)
+static enum reply answer_file(struct pl_door_keeper *d, const struct caller *c, uint32_t what,
+                              const char *name)
 {
     struct pl_buf text;
     struct pl_error err;
     pl_buf_init(&text, d->o.alloc, PL_CHUNK_BYTES_MAX);
     enum pelago_status st = pl_home_read(d->o.dir, name, &text, &err);
-    enum pl_door_reply r = st == PELAGO_OK || (st == PELAGO_NOTFOUND && what == PL_ASK_TOKENIZER)
-                               ? answer(c, what, text.data, text.len)
-                               : refuse(d, c, PL_REASON_FULL, err.text);
+    enum reply r = st == PELAGO_OK || (st == PELAGO_NOTFOUND && what == PL_ASK_TOKENIZER)
+                       ? answer(c, what, text.data, text.len)
+                       : refuse(d, c, PL_REASON_FULL, err.text);
     pl_buf_release(&text);
     return r;
 }
 
-static enum pl_door_reply no_status(struct pl_door_keeper *d, const struct caller *c)
+static enum reply no_status(struct pl_door_keeper *d, const struct caller *c)
 {
     return refuse(d, c, PL_REASON_FULL, "the syncer has no memory for its status now");
 }
 
-static enum pl_door_reply tell_operator(struct pl_door_keeper *d, const struct caller *c)
+static enum reply tell_operator(struct pl_door_keeper *d, const struct caller *c)
 {
     struct pl_buf text;
     pl_buf_init(&text, d->o.alloc, PL_CHUNK_BYTES_MAX);
-    enum pl_door_reply r = d->o.host.status(d->o.host.user, true, &text) == PELAGO_OK
-                               ? answer(c, PL_ASK_STATUS, text.data, text.len)
-                               : no_status(d, c);
+    enum reply r = d->o.host.status(d->o.host.user, true, &text) == PELAGO_OK
+                       ? answer(c, PL_ASK_STATUS, text.data, text.len)
+                       : no_status(d, c);
     pl_buf_release(&text);
     return r;
 }
 
 /* It is made once a second at most, however many ask. */
-static enum pl_door_reply tell_member(struct pl_door_keeper *d, const struct caller *c)
+static enum reply tell_member(struct pl_door_keeper *d, const struct caller *c)
 {
     if (!pl_rate_ok(&d->asked[c->peer->identity % ASKERS], c->now_ns, PL_DOOR_STATUS_MAX))
         return refuse(d, c, PL_REASON_DENIED,
@@ -417,7 +420,7 @@ static enum pl_door_reply tell_member(struct pl_door_keeper *d, const struct cal
 }
 
 /* ["host:port", ...] by shard; "" for one that has not announced itself. */
-static enum pl_door_reply answer_addresses(struct pl_door_keeper *d, const struct caller *c)
+static enum reply answer_addresses(struct pl_door_keeper *d, const struct caller *c)
 {
     struct pl_buf text;
     json_t *list = json_array();
@@ -428,15 +431,14 @@ static enum pl_door_reply answer_addresses(struct pl_door_keeper *d, const struc
     json_t *root = json_object();
     good = good && root != NULL && json_object_set(root, "addresses", list) == 0 &&
            pl_json_print(root, 17, &text) == PELAGO_OK;
-    enum pl_door_reply r = good ? answer(c, PL_ASK_ADDRESSES, text.data, text.len) : no_memory(d, c);
+    enum reply r = good ? answer(c, PL_ASK_ADDRESSES, text.data, text.len) : no_memory(d, c);
     json_decref(list);
     json_decref(root);
     pl_buf_release(&text);
     return r;
 }
 
-static enum pl_door_reply announce(struct pl_door_keeper *d, const struct caller *c,
-                                   const struct pl_msg_ask *a)
+static enum reply announce(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_ask *a)
 {
     uint32_t shard = c->peer->shard;
     if (c->peer->role != PL_ROLE_SHARD || shard >= d->o.shards)
@@ -480,7 +482,7 @@ static enum pelago_status make_invitation(struct pl_door_keeper *d, enum pl_role
     return PELAGO_OK;
 }
 
-static enum pl_door_reply invite(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_ask *a)
+static enum reply invite(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_ask *a)
 {
     char token[PL_TOKEN_TEXT_MAX];
     struct pl_error err;
@@ -497,10 +499,10 @@ static enum pl_door_reply invite(struct pl_door_keeper *d, const struct caller *
     s->len = (uint32_t)strlen(token);
     memcpy(s->bytes, token, s->len);
     pl_desk_add(&d->desk, s);
-    return PL_DOOR_LATER;
+    return LATER;
 }
 
-static enum pl_door_reply ask(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_ask *a)
+static enum reply ask(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg_ask *a)
 {
     if (c->peer->role == PL_ROLE_NONE)
         return refuse(d, c, PL_REASON_DENIED, "only members of the run may ask; enrol with a token first");
@@ -529,15 +531,22 @@ static enum pl_door_reply ask(struct pl_door_keeper *d, const struct caller *c, 
     }
 }
 
-enum pl_door_reply pl_door_keeper_answer(struct pl_door_keeper *d, struct pl_conn *conn,
-                                         const struct pl_peer *peer, void *who, const struct pl_msg *msg,
-                                         uint64_t now_ns)
+static enum reply message(struct pl_door_keeper *d, const struct caller *c, const struct pl_msg *msg)
+{
+    if (msg->type == PL_MSG_ASK)
+        return ask(d, c, &msg->u.ask);
+    pl_assert(msg->type == PL_MSG_ENROL);
+    return msg->u.enrol.token == 0 ? renew(d, c, &msg->u.enrol) : enrol(d, c, &msg->u.enrol);
+}
+
+bool pl_door_keeper_answer(struct pl_door_keeper *d, struct pl_conn *conn, const struct pl_peer *peer,
+                           void *who, const struct pl_msg *msg, uint64_t now_ns)
 {
     const struct caller c = {conn, peer, who, now_ns};
-    if (msg->type == PL_MSG_ASK)
-        return ask(d, &c, &msg->u.ask);
-    pl_assert(msg->type == PL_MSG_ENROL);
-    return msg->u.enrol.token == 0 ? renew(d, &c, &msg->u.enrol) : enrol(d, &c, &msg->u.enrol);
+    enum reply r = message(d, &c, msg);
+    if (r == LATER)
+        pl_conn_pause(conn, true);
+    return r != REFUSED;
 }
 
 enum pelago_status pl_door_keeper_invite(struct pl_door_keeper *d, enum pl_role role, uint64_t uses,

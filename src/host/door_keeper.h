@@ -66,16 +66,11 @@ enum pelago_status pl_door_keeper_invite(struct pl_door_keeper *d, enum pl_role 
                                          uint64_t seconds, char out[static PL_TOKEN_TEXT_MAX],
                                          struct pl_error *err);
 
-enum pl_door_reply {
-    PL_DOOR_ANSWERED,
-    PL_DOOR_REFUSED, /* a REFUSE is on its way, and the connection should be closed */
-    PL_DOOR_LATER, /* answered() follows, unless pl_door_keeper_forget comes first; ask nothing more meanwhile */
-};
-/* Answers one ENROL or ASK from peer on c; now is pl_clock_ns, who is for answered(). */
-enum pl_door_reply pl_door_keeper_answer(struct pl_door_keeper *d, struct pl_conn *c,
-                                         const struct pl_peer *peer, void *who, const struct pl_msg *msg,
-                                         uint64_t now_ns);
-/* The connection of one who waits is gone. */
+/* Answers one ENROL or ASK from peer on c, now or later: then nothing is read from c until answered(). now is pl_clock_ns,
+ * who is for answered(). False: a REFUSE is on its way, and the connection should be closed. */
+bool pl_door_keeper_answer(struct pl_door_keeper *d, struct pl_conn *c, const struct pl_peer *peer, void *who,
+                           const struct pl_msg *msg, uint64_t now_ns);
+/* The connection of one who asked is gone: answered() does not come. d may be NULL. */
 void pl_door_keeper_forget(struct pl_door_keeper *d, const void *who);
 /* Something is being written: not to be freed before idle(). NULL: never. */
 bool pl_door_keeper_busy(const struct pl_door_keeper *d);

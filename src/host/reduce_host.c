@@ -42,7 +42,7 @@ void pl_rhost_log(struct pl_reduce_host *h, const char *format, ...)
 static void drop(struct pl_reduce_guest *g)
 {
     struct pl_reduce_host *h = g->h;
-    if (g->waits)
+    if (g->at_door)
         pl_door_keeper_forget(h->door, g);
     if (g->prev != NULL)
         g->prev->next = g->next;
@@ -128,24 +128,13 @@ static void end_from(struct pl_reduce_guest *g, const struct pl_msg_end *m)
     pl_rhost_fail(h, &err);
 }
 
-static void door_replied(struct pl_reduce_guest *g, enum pl_door_reply reply)
-{
-    if (reply == PL_DOOR_REFUSED) {
-        leave(g, FLUSH_NS);
-        return;
-    }
-    g->waits = reply == PL_DOOR_LATER;
-    if (g->waits)
-        pl_conn_pause(g->conn, true);
-}
-
 static void door(struct pl_reduce_guest *g, const struct pl_msg *msg)
 {
     g->at_door = true;
     if (!pl_rate_ok(&g->questions, g->heard_ns, QUESTIONS_MAX))
         pl_rguest_dismiss(g, PL_REASON_DENIED, "too many questions in a second; ask more slowly");
-    else
-        door_replied(g, pl_door_keeper_answer(g->h->door, g->conn, &g->peer, g, msg, pl_clock_ns()));
+    else if (!pl_door_keeper_answer(g->h->door, g->conn, &g->peer, g, msg, pl_clock_ns()))
+        leave(g, FLUSH_NS);
 }
 
 static void handle(struct pl_reduce_guest *g, const struct pl_msg *msg)
@@ -287,11 +276,9 @@ static void door_finish(void *user)
 
 static void door_answered(void *user, void *who, bool good)
 {
-    struct pl_reduce_guest *g = who;
     (void)user;
-    g->waits = false;
-    pl_conn_pause(g->conn, false);
-    door_replied(g, good ? PL_DOOR_ANSWERED : PL_DOOR_REFUSED);
+    if (!good)
+        leave(who, FLUSH_NS);
 }
 
 static void door_idle(void *user)

@@ -26,8 +26,7 @@ struct pl_reduce_guest {
     struct pl_conn *conn;
     struct pl_peer peer;
     bool entered, at_door;
-    bool waits; /* at the door, for an answer: nothing is read meanwhile */
-    bool held;  /* its state is for somebody with no room for it now: we do not listen */
+    bool held; /* its state is for somebody with no room for it now: we do not listen */
     uint64_t heard_ns;
     struct pl_rate questions;         /* at the door */
     struct pl_reduce_ticket *tickets; /* [ticket_max] a ring; once it has entered */

@@ -117,7 +117,7 @@ void pl_visitor_drop(struct pl_visitor *g)
     }
     if (g->kind == PL_VISITOR_CORE)
         h->conns[g->number] = NULL;
-    if (g->waits)
+    if (g->kind == PL_VISITOR_DOOR)
         pl_door_keeper_forget(h->door, g);
     if (g->member != NULL)
         g->member->conns--;
@@ -223,17 +223,6 @@ static void core_message(struct pl_visitor *g, const struct pl_msg *msg, uint64_
     h->delivering = NULL;
 }
 
-static void door_replied(struct pl_visitor *g, enum pl_door_reply reply)
-{
-    if (reply == PL_DOOR_REFUSED) {
-        close_visitor(g, FLUSH_NS);
-        return;
-    }
-    g->waits = reply == PL_DOOR_LATER;
-    if (g->waits)
-        pl_conn_pause(g->conn, true);
-}
-
 static void door_message(struct pl_visitor *g, const struct pl_msg *msg, uint64_t now_ns)
 {
     g->kind = PL_VISITOR_DOOR;
@@ -241,16 +230,15 @@ static void door_message(struct pl_visitor *g, const struct pl_msg *msg, uint64_
         pl_visitor_refuse(g, PL_REASON_WRONG_STATE, "this is not the home shard; the door is at shard 0");
     else if (!pl_rate_ok(&g->questions, now_ns, QUESTIONS_MAX))
         pl_visitor_refuse(g, PL_REASON_DENIED, "too many questions in a second; ask more slowly");
-    else
-        door_replied(g, pl_door_keeper_answer(g->h->door, g->conn, &g->peer, g, msg, now_ns));
+    else if (!pl_door_keeper_answer(g->h->door, g->conn, &g->peer, g, msg, now_ns))
+        close_visitor(g, FLUSH_NS);
 }
 
 void pl_visitor_answered(struct pl_visitor *g, bool good)
 {
-    g->waits = false;
     g->active_ns = pl_clock_ns();
-    pl_conn_pause(g->conn, false);
-    door_replied(g, good ? PL_DOOR_ANSWERED : PL_DOOR_REFUSED);
+    if (!good)
+        close_visitor(g, FLUSH_NS);
 }
 
 /* ---- callbacks ---- */

@@ -151,7 +151,6 @@ struct pl_visitor {
     struct pl_islander *member;
     uint64_t active_ns;       /* last frame */
     struct pl_rate questions; /* at the door */
-    bool waits;               /* there: an answer is to come, and nothing is read meanwhile */
     struct pl_outgoing *first, *last;
 };
 
