@@ -358,6 +358,7 @@ static enum reply enrol(struct pl_door_keeper *d, const struct caller *c, const 
         return admit(d, c, e, before, NULL, request_sha256);
     if (why != NULL)
         return failed_try(d, c, host, why);
+    pl_assert(inv != NULL);
     if ((enum pl_role)e->role != inv->role)
         return refuse(d, c, PL_REASON_DENIED,
                       inv->role == PL_ROLE_LEARNER ? "the token is for learners only"
