@@ -15,7 +15,6 @@
 #include <cmocka.h>
 
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 
 static struct syncer_rig rig;
