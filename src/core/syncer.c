@@ -458,6 +458,12 @@ bool pl_syncer_view_learner(const struct pl_syncer *s, uint32_t learner, struct 
     return true;
 }
 
+bool pl_syncer_view_identity(const struct pl_syncer *s, uint64_t identity, struct pl_learner_view *out)
+{
+    uint32_t at = pl_sync_place_of(s, identity);
+    return at < s->known && pl_syncer_view_learner(s, s->by_identity[at], out) && out->identity == identity;
+}
+
 uint64_t pl_syncer_version(const struct pl_syncer *s, uint32_t fragment, uint64_t *digest)
 {
     pl_assert(fragment < s->manifest->fragments.count && s->local_of[fragment] != PL_NONE32);

@@ -200,6 +200,8 @@ struct pl_learner_view {
 void pl_syncer_view(struct pl_syncer *s, struct pl_sync_view *out); /* uses the shard's scratch memory */
 bool pl_syncer_view_learner(const struct pl_syncer *s, uint32_t learner,
                             struct pl_learner_view *out); /* false: free */
+bool pl_syncer_view_identity(const struct pl_syncer *s, uint64_t identity,
+                             struct pl_learner_view *out); /* false: not known */
 uint64_t pl_syncer_version(const struct pl_syncer *s, uint32_t fragment, uint64_t *digest);
 
 #endif

@@ -246,25 +246,15 @@ static bool fits(struct pl_syncer_host *h, struct pl_pace *p, uint64_t steps, ui
     return false;
 }
 
-/* One that says nothing new counts as a step, so that there is a bound to their number, too. */
+/* What is new in it to the core, which counts no other steps, and no tokens without steps. One that says nothing new counts as a
+ * step, so that there is a bound to their number, too. */
 static bool report_ok(struct pl_syncer_host *h, struct pl_islander *m, const struct pl_msg_report *r,
                       uint64_t now_ns, struct pl_error *err)
 {
-    if (!m->pace.timed)
+    struct pl_learner_view view;
+    if (!m->pace.timed || !pl_syncer_view_identity(h->core, m->identity, &view))
         return true; /* before any greeting: the core has a sentence for that */
-    if (!fits(h, &m->pace, pl_max64(pl_sub_sat(r->steps, m->steps), 1), now_ns, "REPORT.steps", err))
-        return false;
-    m->steps = pl_max64(m->steps, r->steps);
-    return true;
-}
-
-/* What the shard knows of it, in this life or from one before that the journal tells of. */
-static bool find_view(const struct pl_syncer_host *h, uint64_t identity, struct pl_learner_view *view)
-{
-    for (uint32_t i = 0; i < h->options.learners_max; i++)
-        if (pl_syncer_view_learner(h->core, i, view) && view->identity == identity)
-            return true;
-    return false;
+    return fits(h, &m->pace, pl_max64(pl_sub_sat(r->steps, view.steps), 1), now_ns, "REPORT.steps", err);
 }
 
 /* As few as there can be in so many tokens. */
@@ -274,25 +264,24 @@ static uint64_t steps_of(const struct pl_syncer_host *h, uint64_t tokens)
     return tokens / most + (tokens % most != 0 ? 1 : 0);
 }
 
-/* A process that calls brings its tokens, and those that the shard had not heard of go into the clock at once. Of a process
- * the shard knows these are looked at, as the steps they need; of a new one all steps. Whoever was not heard in this life
- * had the time since an earlier one heard it, or, as a newcomer, since this one began. */
+/* A process that calls brings its tokens, and those that the core had not heard of go into the clock at once: they are looked
+ * at, as the steps they need. Whoever was not heard in this life had the time since an earlier one heard it, or, as a
+ * newcomer, since this one began. */
 static bool hello_ok(struct pl_syncer_host *h, struct pl_islander *m, const struct pl_msg_hello *hello,
                      uint64_t now_ns, struct pl_error *err)
 {
     struct pl_learner_view view;
-    bool known = find_view(h, m->identity, &view);
-    if (known && hello->incarnation != 0 && hello->incarnation < view.incarnation)
-        return true; /* of a process that is fenced off; nothing is counted */
+    bool known = pl_syncer_view_identity(h->core, m->identity, &view);
     bool again = hello->incarnation == 0 && m->pace.timed && hello->nonce == m->nonce;
     bool same = known && (again || hello->incarnation == view.incarnation);
-    uint64_t steps = same ? steps_of(h, pl_sub_sat(hello->tokens, view.tokens)) : hello->steps;
+    uint64_t tokens = pl_sub_sat(hello->tokens, same ? view.tokens : 0);
+    if (known && hello->incarnation != 0 && hello->incarnation < view.incarnation)
+        return true; /* of a process that is fenced off; nothing is counted */
     if (!m->pace.timed)
         m->pace.since_ns = pl_heard_since(h, m->identity, known);
-    if (!fits(h, &m->pace, steps, now_ns, "HELLO.steps", err))
+    if (!fits(h, &m->pace, steps_of(h, tokens), now_ns, "HELLO.steps", err))
         return false;
     m->pace.spare_ns = 0; /* a greeting brings all there is; nothing can have piled up before it */
-    m->steps = same ? pl_max64(m->steps, hello->steps) : hello->steps;
     m->nonce = hello->nonce;
     return true;
 }
