@@ -101,7 +101,7 @@ lint:
 
 format:
 	$(ALL_SETUP)
-	@find src tests -name '*.[ch]' | xargs clang-format -i
+	@find src tests bench \( -name '*.[ch]' -o -name '*.inc' \) ! -name unicode.inc | xargs clang-format -i
 
 ci:
 	@.ci/run
