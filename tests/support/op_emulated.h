@@ -1,6 +1,6 @@
-/* support/op_emulated.h - the main program of a test of one kernel whose instructions are emulated: its products against
- * the reference. The test includes amx_emulate.h, then the kernel's source, then this, with EMULATED_KERNEL (the table)
- * and EMULATED_NAME set. Without AVX-512 it is skipped.
+/* support/op_emulated.h - the main program of a test of one kernel whose instructions are emulated: every operation against
+ * the reference. The test includes amx_emulate.h, then the kernel's source, which holds products and row kernels alike, then
+ * this, with EMULATED_KERNEL (the table) and EMULATED_NAME set. Without AVX-512 it is skipped.
  */
 #ifndef PL_TEST_OP_EMULATED_H
 #define PL_TEST_OP_EMULATED_H
@@ -23,8 +23,11 @@ static void open_engine(struct pl_engine *e, uint32_t threads)
 /* Not in main: this file may use instructions that main must ask for first. */
 static __attribute__((noinline)) int run(void)
 {
-    static const struct op_case *const cases[] = {&op_linear, &op_linear_dx, &op_linear_dw,
-                                                  &op_matmul, &op_attention, &op_attention_dx};
+    static const struct op_case *const cases[] = {
+        &op_linear,    &op_linear_dx,    &op_linear_dw, &op_matmul, &op_gemv,    &op_rotary, &op_rotary_dx,
+        &op_attention, &op_attention_dx, &op_decode,    &op_norm,   &op_norm_dx, &op_swiglu, &op_swiglu_dx,
+        &op_xent,      &op_embed,        &op_embed_dw,  &op_to_act, &op_to_f32,
+    };
     static struct op_backends emulated;
     emulated.count = 1;
     emulated.at[0].name = EMULATED_NAME;
