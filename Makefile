@@ -13,7 +13,7 @@ help:
 	@echo 'make demo              four learners train one model; one is killed and comes back; about a minute'
 	@echo 'make sim SEEDS=1..1000 simulate these seeds; SEED=7 one of them with its trace'
 	@echo 'make bench             speed and scale of the simulator, as JSON'
-	@echo 'make bench-trainer     race PyTorch (PYTHON=... has it) on two cores; ONLY=14m,fp32 some rows'
+	@echo 'make bench-trainer     race PyTorch (PYTHON=... has it) on two cores, memory, sampling, tokenizer; ONLY=14m,fp32 some rows'
 	@echo 'make bench-cluster     what a real cluster shows: waiting, kills, merges, links (ROWS=kills some rows, SHORT=1)'
 	@echo 'make soak              the long forms: 30 minutes of kills, 1,000 kills of the syncer, 2,000 faults, partitions'
 	@echo 'make validate          the same faults on real processes and in the simulator, side by side'

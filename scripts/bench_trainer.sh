@@ -1,22 +1,26 @@
 #!/bin/bash
-# scripts/bench_trainer.sh [--only ROW,...] - the race: our trainer against PyTorch on this machine, in one run.
+# scripts/bench_trainer.sh [--only ROW,...] - the race: our trainer against PyTorch on this machine, in one run; then memory,
+# and sampling and the tokenizer against what they must reach.
 #
-# Rows: 14m 124m 124m-short fp32 threads processes memory. One line of JSON a row on stdout, a table on stderr at the
-# end; leaves with 1 when a bar that was judged is missed. Bars of bfloat16 are judged on machines with AMX, that of
+# Rows: 14m 124m 124m-short fp32 threads processes memory sample tokenizer. One line of JSON a row on stdout, a table on
+# stderr at the end; leaves with 1 when a bar that was judged is missed. Bars of bfloat16 are judged on machines with AMX, that of
 # floats on those with AVX-512, the others on all.
 # Ours and theirs take turns on the same two cores and the best of all rounds counts, because machines that are shared
 # change their speed from one minute to the next. PyTorch runs in every variant in the first round and in the three
 # fastest afterwards. On a machine with AMX a bfloat16 variant counts only if oneDNN's own log shows AMX kernels.
 #
-# It needs build/bench_trainer, bench/torch_trainer.py and, for PyTorch, a Python that has it; nothing is compiled.
+# It needs build/bench_trainer, bench/torch_trainer.py and, for PyTorch, a Python that has it; the last two rows need
+# build/pelago, and the tokenizer's English text (../shared/data). Nothing is compiled.
 #   ROUNDS=3  SECONDS_PER_CASE=5  PYTHON=...   VARIANTS="bf16 bf16-plain-compile" (see bench/torch_trainer.py)
 #   TORCH_LIMIT=300 seconds for one run of PyTorch, which may compile first   BENCH=build/bench_trainer
+#   PELAGO=build/pelago   DATA=../shared/data
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 rounds=${ROUNDS:-3} seconds=${SECONDS_PER_CASE:-5} limit=${TORCH_LIMIT:-300} bench=${BENCH:-build/bench_trainer}
+pelago=${PELAGO:-build/pelago} data=${DATA:-../shared/data}
 low_variants=${VARIANTS:-bf16 bf16-plain autocast-plain bf16-compile bf16-plain-compile autocast-plain-compile fp32-plain}
 fp32_variants=${VARIANTS:-fp32 fp32-plain fp32-compile fp32-plain-compile}
-all_rows="14m 124m 124m-short fp32 threads processes memory"
+all_rows="14m 124m 124m-short fp32 threads processes memory sample tokenizer"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 table=$work/table
@@ -236,6 +240,53 @@ measure_memory() {
         ", \"backend\": \"$backend\", \"max_rss_bytes\": $peak, \"params\": $params, \"counted_bytes\": $(field bytes "$line")"
 }
 
+# figure NAME CPUS WHAT ARGUMENT...: of `pelago bench WHAT`; the whole line is in $line.
+figure() {
+    local name=$1 cpus=$2 what=$3
+    shift 3
+    line=$(pinned "$cpus" "$pelago" bench "$what" --json --seconds "$seconds" "$@") || return 1
+    value=$(field "$name" "$line")
+    [ -n "$value" ]
+}
+
+# One stream of text, against the tokens a second at which the same threads could read the weights.
+measure_sample() {
+    local line round why="" best=0 best_line="" all=""
+    for round in $(seq "$rounds"); do
+        say "sample, round $round of $rounds"
+        figure share "$pair" sample --model 124m --threads 2 || { why="our run failed"; break; }
+        all+="${all:+, }$value"
+        if larger "$value" "$best"; then best=$value best_line=$line; fi
+    done
+    backend=$(field backend "$best_line")
+    emit sample "124m, one stream, tokens/s / memory's limit" "$(field tokens_per_s "$best_line")" \
+        "$(awk -v t="$(field tokens_per_s "$best_line")" -v s="$best" 'BEGIN { if (s > 0) printf "%.1f", t / s }')" \
+        "$best" 0.7 "$why" ", \"backend\": \"$backend\", \"read_gb_per_s\": $(field read_gb_per_s "$best_line" | grep . || echo null), \
+\"shares\": [$all]"
+}
+
+# English text to GPT-2's tokens, MB per second of processor, because a core that others use meanwhile is not ours: with one
+# thread, or with two where that is less. What the clock said is noted beside it.
+measure_tokenizer() {
+    local line round threads cpus why="" clock=(0 0 0) core=(0 0 0) ours=""
+    local words=(--tokenizer "$data/tokenizers/gpt2" "$data/gutenberg/train-00.txt.zst")
+    [ -r "${words[2]}" ] || why="no text at $data"
+    for round in $(seq "$rounds"); do
+        [ -z "$why" ] || break
+        say "tokenizer, round $round of $rounds"
+        for threads in 1 2; do
+            cpus=$([ "$threads" = 1 ] && echo "$first" || echo "$pair")
+            figure mb_per_s "$cpus" tokenizer --threads "$threads" "${words[@]}" || { why="our run failed"; break; }
+            if larger "$value" "${clock[threads]}"; then clock[threads]=$value; fi
+            value=$(field mb_per_core_s "$line")
+            if larger "$value" "${core[threads]}"; then core[threads]=$value; fi
+        done
+    done
+    [ -n "$why" ] || ours=$(printf '%s\n' "${core[1]}" "${core[2]}" | sort -g | head -1)
+    emit tokenizer "GPT-2's tokenizer, English, MB/s a core" "$ours" "" "$ours" 20 "$why" \
+        ", \"one_thread\": ${core[1]}, \"two_threads\": ${core[2]}, \"by_the_clock\": [${clock[1]}, ${clock[2]}]"
+}
+
 run_row() {
     own=()
     case $1 in
@@ -250,6 +301,8 @@ run_row() {
     threads) scale_threads ;;
     processes) scale_processes ;;
     memory) measure_memory ;;
+    sample) measure_sample ;;
+    tokenizer) measure_tokenizer ;;
     esac
 }
 
@@ -263,6 +316,7 @@ for row in $rows; do
     case " $all_rows " in *" $row "*) ;; *) die "there is no row $row, but: $all_rows" ;; esac
 done
 [ -x "$bench" ] || die "$bench is missing: make build"
+case " $rows " in *" sample "* | *" tokenizer "*) [ -x "$pelago" ] || die "$pelago is missing: make build" ;; esac
 backend='' value='' verdict='' reached=''
 amx=false
 if grep -qw amx_bf16 /proc/cpuinfo 2>/dev/null; then amx=true; fi

@@ -1,11 +1,12 @@
-/* cmd/cmd_bench.c - pelago bench: how fast this machine is, in training, in generating text, in merging, in encoding and in
- * sending. */
+/* cmd/cmd_bench.c - pelago bench: how fast this machine is, in training, in generating text, in making tokens, in merging, in
+ * encoding and in sending. */
 #include "base/cpu.h"
 #include "bench/codec_bench.h"
 #include "bench/infer_bench.h"
 #include "bench/merge_bench.h"
 #include "bench/trainer_bench.h"
 #include "cmd/bench_link.h"
+#include "cmd/bench_tokenizer.h"
 #include "cmd/cmd.h"
 #include "cmd/options.h"
 #include "cmd/text.h"
@@ -238,10 +239,14 @@ int pl_cmd_bench(int argc, char **argv)
         return bench_codec(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "link") == 0)
         return pl_cmd_bench_link(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "tokenizer") == 0)
+        return pl_cmd_bench_tokenizer(argc - 1, argv + 1);
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        printf("usage: pelago bench trainer|sample|merge|codec|link [OPTION...]\n\nHow fast this machine "
-               "trains, generates text, merges, encodes and sends; pelago bench trainer --help says more.\n");
+        puts("usage: pelago bench trainer|sample|tokenizer|merge|codec|link [OPTION...]\n\n"
+             "How fast this machine trains, generates text, makes tokens, merges, encodes and sends;\n"
+             "pelago bench trainer --help says more.");
         return PL_EXIT_OK;
     }
-    return pl_usage_error("bench", "expected what to measure: trainer, sample, merge, codec or link");
+    return pl_usage_error("bench",
+                          "expected what to measure: trainer, sample, tokenizer, merge, codec or link");
 }
