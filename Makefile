@@ -1,5 +1,5 @@
 # A menu. meson and ninja build, scripts/ do the work; there is no compile rule here.
-.PHONY: help setup build test seeds demo sim bench bench-trainer bench-cluster soak validate check-aarch64 check-cuda check-tales cuda fuzz mutants cov lint format ci clean
+.PHONY: help setup build test seeds demo sim bench bench-trainer bench-cluster soak validate check-aarch64 check-cuda check-tokenizer check-tales cuda fuzz mutants cov lint format ci clean
 SEEDS ?= 1..1000
 T ?= 60
 N ?= 20
@@ -19,7 +19,8 @@ help:
 	@echo 'make validate          the same faults on real processes and in the simulator, side by side'
 	@echo 'make cuda              the back end for NVIDIA GPUs, build/libpelago_cuda.so (needs nvcc)'
 	@echo 'make check-cuda        its operations and whole models against the others, on a machine with a GPU'
-	@echo 'make check-aarch64     merges and codecs give the same bits on aarch64, under qemu'
+	@echo 'make check-aarch64     on aarch64, under qemu: the same bits of merges and codecs, every operation of the trainer'
+	@echo 'make check-tokenizer   the tokens of all of ../shared/data against Hugging Face tokenizers; some ten minutes'
 	@echo 'make check-tales       does a better model get a better loss on the tales? an hour and a half'
 	@echo 'make fuzz T=60         fuzz each target for T seconds'
 	@echo 'make mutants           prove that the simulator finds every planted fault'
@@ -78,6 +79,10 @@ check-cuda: cuda
 check-aarch64:
 	@scripts/setup bench
 	@scripts/check_aarch64.sh
+
+check-tokenizer: build
+	$(ALL_SETUP)
+	@tests/e2e/tokenizer_vs_hf.py
 
 check-tales:
 	$(BUILD_SETUP)

@@ -27,11 +27,17 @@ else
 fi
 meson test -C "$folder" --no-rebuild --print-errorlogs "${repeat[@]}" "${suites[@]}" || code=$?
 log=$folder/meson-logs/testlog.txt
-passed=0 failed=0
+passed=0 failed=0 skipped=0
 if [ -f "$log" ]; then
     passed=$(grep -c '^ok ' "$log" || true)
     failed=$(grep -c '^not ok ' "$log" || true)
+    # What was left out, and why: whole tests, and parts of some.
+    skipped=$(grep -c '"result": "SKIP"' "${log%.txt}.json" || true)
+    sed -nE 's/^\{"name": "[^"]* ([^" ]+)", "stdout": "(skipped: |1\.\.0 # SKIP )?(.*)\\n", "result": "SKIP".*/skipped  \1: \3/p' \
+        "${log%.txt}.json"
+    grep -E '^left out: |^# [a-z0-9]+ skipped: ' "$log" | sort -u || true
 fi
+echo "$skipped tests skipped"
 # meson shows which case failed; cmocka's reason, with file and line, is in the log.
 if [ "$failed" -gt 0 ]; then grep -A 5 '^not ok ' "$log"; fi
 # A test that crashed or ran out of time has no "not ok" line; it still counts.

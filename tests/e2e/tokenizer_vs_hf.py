@@ -3,23 +3,27 @@
 
     tokenizer_vs_hf.py [--pelago build/pelago] [--data FOLDER] [--quick]
 
-1. Every text file of the data folder (default: ../shared/data beside the repository) with GPT-2's and GPT-NeoX's tokenizer
-   and one trained here; decoding must give the file back. --quick takes the small files only.
+1. Every file of text in the data folder (default: ../shared/data beside the repository) with GPT-2's and GPT-NeoX's
+   tokenizer and one trained here; decoding must give the file back. --quick takes the small ones only.
 2. Made-up documents full of Unicode, white space and added tokens, with tokenizers of many shapes.
 3. A tokenizer trained by both on the same text must have the same merges; tokenizers of characters and bytes must agree.
 
-Needs the PyPI package tokenizers, the program zstd and the data; where one is missing it says so and leaves with 77: skipped.
+Needs the PyPI package tokenizers (need_extras.py), the program zstd and the data; where one is missing it says so and leaves
+with 77: skipped.
 """
 import argparse
 import array
 import json
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import unicodedata
 from pathlib import Path
+
+import need_extras
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EOT = "<|endoftext|>"
@@ -111,28 +115,31 @@ def compare(name, ours, theirs, tokenizer):
 # ---- 1. all data ----
 
 def all_texts(data, quick):
-    files = sorted(data.glob("*/*.txt.zst")) + sorted(data.glob("*/*.txt"))
+    """All but what is packed by gzip, which is pictures."""
+    files = sorted(f for f in data.rglob("*") if f.is_file() and f.suffix != ".gz")
     return [f for f in files if not quick or f.stat().st_size < 1 << 19]
 
 
 def compare_data(pelago, data, tokenizers, quick):
-    total = 0
-    for path in all_texts(data, quick):
+    files, total, tokens = all_texts(data, quick), 0, 0
+    for path in files:
         text = read_text(path)
         documents = split_documents(text)
+        total += len(text)
         for name, (source, theirs) in tokenizers.items():
             start = time.time()
             ours = pelago.encode(source, path)
             expected = hugging_face_ids(theirs, documents, theirs.token_to_id(EOT))
             good = compare(f"{path.relative_to(data)} {name}", ours, expected, theirs)
-            if name != "gpt-neox" or text.isascii():  # NFC need not give the same bytes back
+            # NFC need not give the same bytes back, and decoding puts an end of text on a line of its own.
+            if (name != "gpt-neox" or text.isascii()) and not any(EOT in document for document in documents):
                 back = pelago.decode(source)
                 whole = text if text.endswith(f"{EOT}\n".encode()) else text + f"{EOT}\n".encode()
                 good &= check(back == whole, f"{path.relative_to(data)} {name}: decoding does not give the text back")
-            total += len(text)
+            tokens += len(expected)
             print(f"{'ok' if good else 'NO':3} {path.relative_to(data)} {name}: {len(ours)} tokens, "
                   f"{time.time() - start:.0f} s", flush=True)
-    print(f"1. {total / 1e6:.0f} MB of text compared")
+    print(f"1. {len(files)} files with {len(tokenizers)} tokenizers: {total} bytes of text, {tokens} tokens compared")
 
 
 # ---- 2. made-up documents ----
@@ -281,11 +288,9 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    try:
-        import tokenizers as tk
-        subprocess.run(["zstd", "--version"], capture_output=True, check=True)
-    except (ImportError, OSError) as problem:
-        print(f"skipped: {problem}")
+    tk, = need_extras.modules("tokenizers")
+    if shutil.which("zstd") is None:
+        print("skipped: the program zstd is missing")
         return SKIPPED
     if not args.data.is_dir():
         print(f"skipped: there is no {args.data}")
