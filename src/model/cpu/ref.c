@@ -484,12 +484,14 @@ static void ref_swiglu_dx(struct pl_engine *e, const struct pl_swiglu_dx *a)
 
 static double row_log_sum_exp(const float *x, size_t n)
 {
-    double max = (double)x[0], sum = 0;
+    float max = x[0]; /* fmax in this loop is what gcc 12 for aarch64 ends over with an internal error */
+    double sum = 0;
     for (size_t i = 1; i < n; i++)
-        max = fmax(max, (double)x[i]);
+        if (x[i] > max)
+            max = x[i];
     for (size_t i = 0; i < n; i++)
-        sum += exp((double)x[i] - max);
-    return max + log(sum);
+        sum += exp((double)x[i] - (double)max);
+    return (double)max + log(sum);
 }
 
 static void ref_xent(struct pl_engine *e, const struct pl_xent *a)
