@@ -186,6 +186,9 @@ struct pl_sync_view {
     uint64_t epoch, tick, interval_ns, clock_tokens, rate_tokens;
     uint64_t seen_tokens; /* the token clock as far as this shard has heard; at home it is the clock */
     uint64_t rounds_merged, rounds_void, rounds_busy;
+    uint64_t rounds_graced; /* of those merged: at their deadline, without whoever was missing */
+    uint64_t grace_late_ns; /* the longest time by which a merge began after its deadline */
+    uint64_t sync_ns;       /* from the start of a merge until it is announced, running average */
     uint32_t known, live, quorum;
     uint32_t overlap_eff; /* tau_eff of the K-th best learner */
     uint32_t period_eff;  /* H times the stretch: docs/decisions/0002 */

@@ -172,7 +172,8 @@ struct pl_syncer {
         forgotten_tokens; /* sum: of all known learners that are not doubted, and of those forgotten */
     uint64_t rate, rate_ns, rate_tokens;
     uint64_t rounds_merged, rounds_void, rounds_busy;
-    uint64_t replayed; /* round records, in recovery: stands for the time in heard_ns */
+    uint64_t rounds_graced, grace_late_ns; /* merged without whoever was missing; the latest by so much */
+    uint64_t replayed;                     /* round records, in recovery: stands for the time in heard_ns */
     uint64_t next_unit, units_given;
     uint32_t closing_next, closing_open;
     uint32_t awaited;    /* learners that are */

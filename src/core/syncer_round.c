@@ -97,8 +97,8 @@ bool pl_sync_pull(struct pl_syncer *s, uint32_t m, uint32_t f, uint64_t tick, st
     if (l->bulk == PL_NONE32 || l->pulls_out > pl_sync_overlap_eff(s, m) + 1)
         return false;
     if (fr->state == ROUND_GRACE && fr->round_tick != tick) {
-        fr->grace_until_ns =
-            s->now; /* with its quorum still there it is merged, not voided by the next round */
+        fr->grace_until_ns = /* with its quorum still there it is merged, not voided by the next round */
+            pl_min64(fr->grace_until_ns, s->now);
         pl_sync_consider(s, f, out);
     }
     if (busy(fr) || (fr->state == ROUND_GRACE && fr->round_tick != tick)) {
@@ -196,6 +196,15 @@ static void begin_grace(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *out
 
 /* ---- merge ---- */
 
+/* How late a round ends whose deadline is set: the host's clock and its other work, never a learner (I7). */
+static void note_lateness(struct pl_syncer *s, const struct fragment *fr)
+{
+    if (s->now < fr->grace_until_ns)
+        return;
+    s->rounds_graced += fr->waiting > 0 ? 1 : 0;
+    s->grace_late_ns = pl_max64(s->grace_late_ns, s->now - fr->grace_until_ns);
+}
+
 /* The learners whose pushes are in this state, by identity: the order of summation (I14). */
 static uint32_t list_contributors(struct pl_syncer *s, uint32_t f, enum push_state state)
 {
@@ -227,6 +236,7 @@ static void begin_merge(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs *out
     pl_assert(fr->held > 0 && s->contributors_used == 0);
     uint32_t n = list_contributors(s, f, PUSH_HELD);
     pl_assert(n == fr->held || pl_mutant(4));
+    note_lateness(s, fr);
     TRACE(out, MERGE, fr->number, fr->round, n, fr->version);
     struct pl_sync_effect *fx = pl_sync_emit(out, PL_SYNC_FX_MERGE);
     fx->u.merge.fragment = fr->number;
@@ -259,8 +269,9 @@ static void merge_when_free(struct pl_syncer *s, uint32_t f, struct pl_sync_fxs 
         begin_merge(s, f, out);
         return;
     }
-    s->fragments[f].grace_until_ns =
-        s->now; /* decided: a learner that comes back meanwhile changes nothing */
+    struct fragment *fr = &s->fragments[f];
+    fr->grace_until_ns = /* decided: a learner that comes back meanwhile changes nothing */
+        pl_min64(fr->grace_until_ns, s->now);
     pl_heap_set(&s->timers, pl_sync_grace_timer(s, f), s->now);
 }
 

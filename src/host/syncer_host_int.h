@@ -446,6 +446,7 @@ void pl_vault_free(struct pl_syncer_host *h); /* closes the store; nothing may b
 struct pl_vault_view {
     uint64_t journal_bytes; /* appended in this life */
     uint64_t records, snapshots, failures;
+    uint64_t syncs;     /* of the journal, for records; one may make several durable */
     uint64_t waiting;   /* records not yet durable */
     uint64_t oldest_ns; /* since when the oldest of them waits; 0 none */
     uint64_t sync_ns;   /* from asking to durable, running average */

@@ -2,6 +2,7 @@
 #include "host/syncer_host_int.h"
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "base/num.h"
 #include "os/clock.h"
 #include "train/json.h"
@@ -105,6 +106,9 @@ static void put_run(struct pl_syncer_host *h, const struct pl_sync_view *v, json
     pl_json_add_count(o, good, "merges", v->rounds_merged);
     pl_json_add_count(o, good, "rounds_void", v->rounds_void);
     pl_json_add_count(o, good, "rounds_busy", v->rounds_busy);
+    pl_json_add_count(o, good, "rounds_graced", v->rounds_graced);
+    pl_json_add_count(o, good, "grace_late_ns", v->grace_late_ns);
+    pl_json_add_count(o, good, "announce_ns", v->sync_ns);
     pl_json_add_real(o, good, "merged_alive", merged_alive(h));
     pl_json_add_count(o, good, "known", v->known);
     pl_json_add_count(o, good, "alive", v->live);
@@ -158,6 +162,7 @@ static void put_journal(struct pl_syncer_host *h, json_t *o, bool *good)
     pl_json_add_count(o, good, "store_waiting", v.waiting);
     pl_json_add_real(o, good, "store_lag_s", v.oldest_ns == 0 ? 0 : seconds(pl_clock_ns() - v.oldest_ns));
     pl_json_add_count(o, good, "store_ns", v.sync_ns);
+    pl_json_add_count(o, good, "store_syncs", v.syncs);
     pl_json_add(o, good, "mirror", json_boolean(h->mirror_dir != NULL));
     if (h->recorder != NULL) {
         pl_json_add(o, good, "recorder_good", json_boolean(pl_recorder_good(h->recorder, &recorded)));
@@ -299,10 +304,12 @@ static void put_learners(struct pl_syncer_host *h, const struct sorted *s, bool 
 static void put_fragments(struct pl_syncer_host *h, json_t *o, bool *good)
 {
     json_t *list = json_array();
+    uint64_t all = 0;
     for (uint32_t i = 0; i < h->fragment_count; i++) {
         const struct pl_shard_fragment *f = &h->fragments[i];
         json_t *one = json_object();
         uint64_t digest, version = pl_syncer_version(h->core, f->number, &digest);
+        all = pl_hash64(&digest, sizeof digest, all); /* as in learner_line.c */
         pl_json_add_count(one, good, "fragment", f->number);
         pl_json_add_count(one, good, "version", version);
         pl_json_add(one, good, "digest", pl_json_bits_value(digest));
@@ -310,6 +317,7 @@ static void put_fragments(struct pl_syncer_host *h, json_t *o, bool *good)
         *good = json_array_append_new(list, one) == 0 && *good;
     }
     pl_json_add(o, good, "fragments", list);
+    pl_json_add(o, good, "anchors", pl_json_bits_value(all));
 }
 
 enum pelago_status pl_syncer_host_status(struct pl_syncer_host *h, bool all, struct pl_buf *out)

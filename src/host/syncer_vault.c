@@ -116,6 +116,7 @@ static enum pelago_status write_batch(struct pl_vault *v, struct pl_store_batch 
     if (v->unsynced >= pl_max32(relaxed, 1)) {
         PL_TRY(pl_store_sync(&v->store, &b->error));
         v->unsynced = 0;
+        b->synced = true;
     }
     v->trusted_seq = pl_store_last_seq(&v->store);
     return PELAGO_OK;
@@ -143,6 +144,7 @@ static void submit(struct pl_syncer_host *h)
         return;
     b->first = v->first;
     b->appended = 0;
+    b->synced = false;
     b->lost = false;
     b->error = (struct pl_error){.status = PELAGO_OK};
     v->first = v->last = NULL;
@@ -176,6 +178,7 @@ static void batch_done(struct pl_job *job)
     struct pl_store_entry *e = b->first;
     bool durable = e->durable;
     v->view.journal_bytes += durable ? b->appended : 0;
+    v->view.syncs += b->synced ? 1 : 0;
     pl_average_add(&v->latency, pl_clock_ns() - e->asked_ns);
     if (durable)
         tell_success(h);

@@ -43,6 +43,7 @@ struct pl_store_batch {
     struct pl_syncer_host *h;
     struct pl_store_entry *first;
     uint64_t appended; /* bytes */
+    bool synced;
     struct pl_error error;
     bool lost; /* records that were taken for durable are gone: relaxed only */
 };

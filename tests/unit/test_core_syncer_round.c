@@ -150,6 +150,10 @@ static void test_straggler_past_grace(void **state)
     rig_advance_until(&rig, until);
     assert_int_equal(merged()->u.merge.contributor_count, 2);
     assert_int_equal(merged()->u.merge.contributors[1].identity, 30);
+    struct pl_sync_view v;
+    pl_syncer_view(rig.s, &v);
+    assert_int_equal(v.rounds_graced, 1);
+    assert_int_equal(v.grace_late_ns, 0);
     assert_int_equal(rig_sent(&rig, rig.peers[1].control, PL_MSG_DROP)->u.drop.round, round);
     assert_false(rig.pushes[1][F].used);
     assert_int_equal(rig.peers[1].update[F].header.last_merged, 0); /* its work stays with it */
@@ -166,6 +170,23 @@ static void test_straggler_past_grace(void **state)
     assert_int_equal(rig_save(&rig, after), len);
     assert_memory_equal(before, after, len);
     assert_true(rig_live(&rig, 1));
+}
+
+/* A loop that was busy with something else comes late to a round's end; by how much is kept. */
+static void test_late_host_is_seen(void **state)
+{
+    (void)state;
+    start(3);
+    rig_push(&rig, 0, F);
+    rig_push(&rig, 1, F);
+    run_to_due();
+    rig.now_ns = rig.s->fragments[F].grace_until_ns + 70 * PL_MS;
+    rig_advance(&rig, 0);
+    assert_int_equal(merged()->u.merge.contributor_count, 2);
+    struct pl_sync_view v;
+    pl_syncer_view(rig.s, &v);
+    assert_int_equal(v.rounds_graced, 1);
+    assert_int_equal(v.grace_late_ns, 70 * PL_MS);
 }
 
 static void test_no_slack_no_grace(void **state)
@@ -517,6 +538,7 @@ int main(void)
         rig_unit_test(test_many_rounds),
         rig_unit_test(test_straggler_in_grace),
         rig_unit_test(test_straggler_past_grace),
+        rig_unit_test(test_late_host_is_seen),
         rig_unit_test(test_no_slack_no_grace),
         rig_unit_test(test_due_before_quorum),
         rig_unit_test(test_skip),
