@@ -133,6 +133,14 @@ static void host_view(struct learner *l, struct pl_learner_host_view *out)
 
 /* ---- while it runs ---- */
 
+/* Of every fragment the version it builds on, in the order of fragments. */
+static void write_versions(const struct learner *l)
+{
+    uint64_t version, digest;
+    for (uint32_t i = 0; l->host != NULL && pl_learner_host_version(l->host, i, &version, &digest); i++)
+        fprintf(l->stats_file, "%s[%" PRIu64 ", \"%016" PRIx64 "\"]", i > 0 ? ", " : "", version, digest);
+}
+
 static void write_stats(struct learner *l)
 {
     struct pl_learner_host_view v;
@@ -140,13 +148,16 @@ static void write_stats(struct learner *l)
         return;
     host_view(l, &v);
     fprintf(l->stats_file,
-            "{\"identity\": %" PRIu64 ", \"steps\": %" PRIu64 ", \"tokens\": %" PRIu64
+            "{\"pid\": %ld, \"identity\": %" PRIu64 ", \"steps\": %" PRIu64 ", \"tokens\": %" PRIu64
             ", \"loss\": %.6f, \"step_ns\": %" PRIu64 ", \"steps_timed\": %" PRIu64
             ", \"blocked_ns\": %" PRIu64 ", \"blocked_max_ns\": %" PRIu64 ", \"blocked_p999_ns\": %" PRIu64
-            ", \"trained_ns\": %" PRIu64 ", \"bytes_up\": %" PRIu64 ", \"bytes_down\": %" PRIu64
-            ", \"live\": %s}\n",
-            v.identity, v.steps, v.tokens, v.loss, v.step_ns, v.steps_timed, v.blocked_ns, v.blocked_max_ns,
-            v.blocked_p999_ns, v.trained_ns, v.bytes_up, v.bytes_down, v.live ? "true" : "false");
+            ", \"blocked_above_1ms\": %" PRIu64 ", \"trained_ns\": %" PRIu64 ", \"bytes_up\": %" PRIu64
+            ", \"bytes_down\": %" PRIu64 ", \"live\": %s, \"versions\": [",
+            (long)getpid(), v.identity, v.steps, v.tokens, v.loss, v.step_ns, v.steps_timed, v.blocked_ns,
+            v.blocked_max_ns, v.blocked_p999_ns, v.blocked_above_1ms, v.trained_ns, v.bytes_up, v.bytes_down,
+            v.live ? "true" : "false");
+    write_versions(l);
+    fprintf(l->stats_file, "]}\n");
     (void)fflush(l->stats_file);
 }
 

@@ -592,9 +592,19 @@ void pl_learner_host_view(struct pl_learner_host *h, struct pl_learner_host_view
         .blocked_ns = atomic_load_explicit(&a->sum_ns, memory_order_relaxed),
         .blocked_max_ns = atomic_load_explicit(&a->max_ns, memory_order_relaxed),
         .blocked_p999_ns = pl_account_quantile(a, 999000),
+        .blocked_above_1ms = pl_account_above(a, PL_MS),
         .trained_ns = atomic_load_explicit(&h->lt.trained_ns, memory_order_relaxed),
         .bytes_up = h->bytes_up,
         .bytes_down = h->bytes_down,
         .live = !h->over && pl_learner_live(h->core, 0),
     };
+}
+
+bool pl_learner_host_version(const struct pl_learner_host *h, uint32_t fragment, uint64_t *version,
+                             uint64_t *digest)
+{
+    if (fragment >= h->layout.fragment_count)
+        return false;
+    *version = pl_learner_version(h->core, fragment, digest);
+    return true;
 }

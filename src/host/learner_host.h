@@ -60,16 +60,20 @@ void pl_learner_host_free(struct pl_learner_host *h); /* after done(); NULL is f
 struct pl_learner_host_view {
     uint64_t identity, steps, tokens;
     double loss;
-    uint64_t step_ns;         /* running average */
-    uint64_t steps_timed;     /* in the next four */
-    uint64_t blocked_ns;      /* in this module, but for pacing and for what others took who were given the
+    uint64_t step_ns;           /* running average */
+    uint64_t steps_timed;       /* in the next four */
+    uint64_t blocked_ns;        /* in this module, but for pacing and for what others took who were given the
                                  processor meanwhile; learner.jsonl has it with that, too */
-    uint64_t blocked_max_ns;  /* the longest of one step */
-    uint64_t blocked_p999_ns; /* 99.9% of steps had less */
-    uint64_t trained_ns;      /* since the first step */
+    uint64_t blocked_max_ns;    /* the longest of one step */
+    uint64_t blocked_p999_ns;   /* 99.9% of steps had less */
+    uint64_t blocked_above_1ms; /* so many steps had more than that */
+    uint64_t trained_ns;        /* since the first step */
     uint64_t bytes_up, bytes_down;
     bool live; /* in touch with the home shard */
 };
 void pl_learner_host_view(struct pl_learner_host *h, struct pl_learner_host_view *out);
+/* The version of a fragment that its work builds on, and its digest; false: there is no such fragment. */
+bool pl_learner_host_version(const struct pl_learner_host *h, uint32_t fragment, uint64_t *version,
+                             uint64_t *digest);
 
 #endif

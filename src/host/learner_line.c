@@ -99,7 +99,7 @@ static int print(struct pl_learner_host *h, char *out, size_t cap)
         (unsigned long long)v.tokens, v.loss, (unsigned long long)v.step_ns,
         (unsigned long long)v.steps_timed, (unsigned long long)v.blocked_ns,
         (unsigned long long)v.blocked_max_ns, (unsigned long long)v.blocked_p999_ns,
-        (unsigned long long)pl_account_above(&h->lt.blocked, PL_MS),
+        (unsigned long long)v.blocked_above_1ms,
         (unsigned long long)atomic_load_explicit(&wall->sum_ns, memory_order_relaxed),
         (unsigned long long)atomic_load_explicit(&wall->max_ns, memory_order_relaxed),
         (unsigned long long)pl_account_quantile(wall, 999000), share, (unsigned long long)v.trained_ns,

@@ -447,6 +447,7 @@ void pl_reduce_learner_view(struct pl_reduce_learner *l, struct pl_learner_host_
         .blocked_ns = atomic_load_explicit(&a->sum_ns, memory_order_relaxed),
         .blocked_max_ns = atomic_load_explicit(&a->max_ns, memory_order_relaxed),
         .blocked_p999_ns = pl_account_quantile(a, 999000),
+        .blocked_above_1ms = pl_account_above(a, PL_MS),
         .trained_ns = atomic_load_explicit(&l->thread.trained_ns, memory_order_relaxed),
         .bytes_up = l->bytes_up,
         .bytes_down = l->bytes_down,
