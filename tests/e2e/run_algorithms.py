@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""run_algorithms.py PELAGO - pelago run with each algorithm, from the command line to the report: real processes, some seconds each."""
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+TOKENS = 2 * 2 * 64 * 40
+
+
+def run(pelago, folder, algorithm):
+    """The report of two learners that train a little together."""
+    done = subprocess.run([pelago, "run", "--out", folder, "--algorithm", algorithm, "--learners", "2", "--threads", "1", "--model", "1m",
+                           "--batch", "2", "--seq", "64", "--warmup", "4", "--tokens", str(TOKENS), "--eval-tokens", "20k", "--quiet"],
+                          capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "validation: loss" in done.stdout, done.stdout
+    return json.loads((folder / "report.json").read_text(encoding="utf-8"))
+
+
+def check(pelago, report, algorithm, folder):
+    result, learners = report["result"], report["learners"]
+    assert report["settings"]["algorithm"] == algorithm
+    assert sum(one["tokens"] for one in learners) >= TOKENS and all(one["starts"] == 1 for one in learners), learners
+    model = subprocess.run([pelago, "inspect", folder, "--json"], capture_output=True, text=True, check=True)  # and whole
+    nothing = math.log(json.loads(model.stdout)["config"]["vocab"])  # the loss of a model that knows nothing
+    assert 0 < result["loss"] < nothing - 0.2, (result["loss"], nothing)
+    if algorithm != "decoupled":  # everybody takes every step
+        assert learners[0]["steps"] == learners[1]["steps"] == TOKENS // (2 * 2 * 64), learners
+    assert (folder / "report.md").stat().st_size > 0
+
+
+def main():
+    pelago = sys.argv[1]
+    with tempfile.TemporaryDirectory() as temp:
+        for algorithm in ("decoupled", "diloco", "data_parallel"):
+            folder = pathlib.Path(temp) / algorithm
+            report = run(pelago, folder, algorithm)
+            check(pelago, report, algorithm, folder)
+            print(f"ok {algorithm}: loss {report['result']['loss']:.3f} in {report['result']['seconds']:.1f} s")
+
+
+if __name__ == "__main__":
+    main()
