@@ -388,8 +388,13 @@ static void measure(struct bench *x, struct pl_merge_result *r)
     double yardstick = 0;
     for (uint32_t i = 0; i < ROWS; i++) {
         const struct row *row = &rows[i];
-        r->rows[i] = (struct pl_merge_row){
-            row->name, row->counted, row->passes, row_bytes(x, row), rate(x, i), 0, row->bar};
+        r->rows[i] = (struct pl_merge_row){row->name,
+                                           row->counted,
+                                           row->passes,
+                                           row_bytes(x, row),
+                                           rate(x, i),
+                                           0,
+                                           x->b->judge ? row->bar : 0};
         yardstick = i < YARDSTICKS && r->rows[i].gb_per_s > yardstick ? r->rows[i].gb_per_s : yardstick;
     }
     for (uint32_t i = 0; i < ROWS; i++)
@@ -423,7 +428,12 @@ enum pelago_status pl_merge_bench_run(const struct pl_merge_bench *b, struct pl_
 
 static const char *verdict(const struct pl_merge_row *row)
 {
-    return row->bar > 0 ? row->share >= row->bar ? "pass" : "fail" : "info";
+    return row->bar > 0 ? row->share >= row->bar ? "pass" : "miss" : "not judged";
+}
+
+bool pl_merge_row_missed(const struct pl_merge_result *r, uint32_t row)
+{
+    return r->rows[row].bar > 0 && r->rows[row].share < r->rows[row].bar;
 }
 
 void pl_merge_row_json(const struct pl_merge_result *r, uint32_t row, char out[static PL_MERGE_LINE_MAX])

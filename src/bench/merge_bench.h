@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct pl_merge_bench {
@@ -18,6 +19,7 @@ struct pl_merge_bench {
     uint32_t contributions; /* up to PL_MERGE_BENCH_CONTRIBUTIONS_MAX */
     uint64_t memory_max;    /* bytes that may be taken; fewer values are used where 124M do not fit */
     double seconds;         /* at least so long, and at least three rounds */
+    bool judge;             /* false: for the reader, no row has a bar */
 };
 
 struct pl_merge_row {
@@ -43,6 +45,7 @@ struct pl_merge_result {
 enum pelago_status pl_merge_bench_run(const struct pl_merge_bench *b, struct pl_merge_result *r,
                                       struct pl_error *err);
 
+bool pl_merge_row_missed(const struct pl_merge_result *r, uint32_t row);
 /* One line, without its end. */
 void pl_merge_row_json(const struct pl_merge_result *r, uint32_t row, char out[static PL_MERGE_LINE_MAX]);
 void pl_merge_row_text(const struct pl_merge_result *r, uint32_t row, char out[static PL_MERGE_LINE_MAX]);
