@@ -14,7 +14,7 @@ help:
 	@echo 'make sim SEEDS=1..1000 simulate these seeds; SEED=7 one of them with its trace'
 	@echo 'make bench             speed and scale of the simulator, as JSON'
 	@echo 'make bench-trainer     race PyTorch (PYTHON=... has it) on two cores, memory, sampling, tokenizer; ONLY=14m,fp32 some rows'
-	@echo 'make bench-cluster     what a real cluster shows: waiting, kills, merges, links (ROWS=kills some rows, SHORT=1)'
+	@echo 'make bench-cluster     what a real cluster shows: waiting, kills, merges, links (ROWS=kills,wan some rows, SHORT=1)'
 	@echo 'make soak              the long forms: 30 minutes of kills, 1,000 kills of the syncer, 2,000 faults, partitions'
 	@echo 'make validate          the same faults on real processes and in the simulator, side by side'
 	@echo 'make cuda              the back end for NVIDIA GPUs, build/libpelago_cuda.so (needs nvcc)'
@@ -65,7 +65,7 @@ bench-cluster: build
 	@scripts/bench_cluster.sh $(if $(SHORT),--short) $(if $(ROWS),--row $(ROWS))
 
 soak: build
-	@bench/cluster.py --row kills,crowd,syncer-kills,storm,partition,stale,edge,lines
+	@scripts/bench_cluster.sh --row kills,crowd,syncer-kills,storm,partition,stale,edge,lines
 
 validate: build
 	@bench/validate.py $(if $(SHORT),--short)

@@ -17,6 +17,9 @@ hostile.py [--short] [--row flood,liars,2of8] [--keep] [--seed N] [--pelago buil
           loss at the end of the same budget of tokens, so that tokens the liars claim are missing as well
             hostile-2of8      per cent above; the middle of --repeats pairs of runs
 
+--short: the flood alone, seconds of it; goodput is judged by a bar of a half and cost not at all. Losses of runs of seconds differ by more
+than 2of8 asks for, so with --short it judges nothing.
+
 Random choices print their seed. Leaves with 1 when a bar is missed.
 """
 import argparse
@@ -300,10 +303,10 @@ def judge_flood(args, c, calm, flooded, seconds):
     shares = [f["of_pace"] / q["of_pace"] for q, f in zip(calm, flooded)]
     share = statistics.mean(shares)
     error = statistics.stdev(shares) / len(shares) ** 0.5 if len(shares) > 1 else 0
-    bar = 0.97 if args.short else 0.99  # a few seconds hold too few merges for more
+    bar = 0.5 if args.short else 0.99  # a few seconds hold too few merges for more
     # On a busy machine, or where the phases differ by more than what is asked, they cannot be compared: no pass.
     busy = [x["busy"] for x in calm + flooded]
-    comparable = max(busy) <= BUSY_MAX and share <= 2 - bar and 2 * error <= 1 - bar
+    comparable = args.short or (max(busy) <= BUSY_MAX and share <= 2 - bar and 2 * error <= 1 - bar)
     emit("hostile", round(share, 4), bar, share >= bar and comparable, error=round(error, 4), comparable=comparable,
          pairs=[round(x, 4) for x in shares], seconds=seconds, merged_alive=min(x["merged_alive"] for x in flooded),
          lost=sum(x["lost"] for x in flooded), machine_busy=[min(busy), max(busy)],
@@ -311,7 +314,8 @@ def judge_flood(args, c, calm, flooded, seconds):
     refused, connections = sum(x["refused"] for x in flooded), sum(x["connections"] for x in flooded)
     spent = [sum(x["cpu_s"] for x in phases) for phases in (calm, flooded)]
     cost = (spent[1] - spent[0]) / max(1, refused) * 1000
-    emit("hostile-cost", round(cost, 3), "at most 1 ms", cost <= 1 and refused >= 0.9 * connections, connections=connections,
+    many = refused >= 0.9 * connections
+    emit("hostile-cost", round(cost, 3), "at most 1 ms", None if args.short and many else cost <= 1 and many, connections=connections,
          refused=refused, calm_cpu_s=round(spent[0], 2), flood_cpu_s=round(spent[1], 2))
     said = log_of(c)
     silent = [kind for kind, (_, words) in STRANGERS.items() if words not in said]
@@ -382,7 +386,7 @@ def row_2of8(args):
         ends = [loss_of(args, f"2of8-{name}-{i}", budget, attacks[name], 7 + i) for i in range(repeats)]
         off = sorted(100 * (end[0] / one - 1) for end, one in zip(ends, alone))
         middle = statistics.median(off)
-        emit("hostile-2of8", round(middle, 2), "at most 0.3% above", middle <= 0.3, attack=name, pairs=[round(x, 2) for x in off],
+        emit("hostile-2of8", round(middle, 2), "at most 0.3% above", None if args.short else middle <= 0.3, attack=name, pairs=[round(x, 2) for x in off],
              loss=[end[0] for end in ends], loss_without=alone, seconds=seconds, doubted=[end[3] for end in ends],
              refused=[end[2] for end in ends], liars=ends[0][1])
 
@@ -409,7 +413,7 @@ def main():
     args.liar = args.liar or os.path.join(os.path.dirname(args.pelago), "bench_hostile")
     args.work = tempfile.mkdtemp(prefix="pelago-hostile-")
     try:
-        for row in args.row.split(",") if args.row else ROWS:
+        for row in args.row.split(",") if args.row else ["flood"] if args.short else ROWS:
             ROWS[row](args)
     finally:
         if args.keep:
