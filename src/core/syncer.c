@@ -449,6 +449,7 @@ bool pl_syncer_view_learner(const struct pl_syncer *s, uint32_t learner, struct 
     *out = (struct pl_learner_view){
         .identity = l->identity,
         .incarnation = l->incarnation,
+        .nonce = l->nonce,
         .steps = l->steps,
         .tokens = l->tokens,
         .lead_ns = pl_sync_lead(s, learner),

@@ -195,7 +195,7 @@ struct pl_sync_view {
     enum pl_phase phase;
 };
 struct pl_learner_view {
-    uint64_t identity, incarnation, steps, tokens, lead_ns, step_ns;
+    uint64_t identity, incarnation, nonce, steps, tokens, lead_ns, step_ns;
     uint64_t rounds_pulled, rounds_merged;
     uint32_t stride;
     bool live;

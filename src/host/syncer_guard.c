@@ -272,8 +272,8 @@ static bool hello_ok(struct pl_syncer_host *h, struct pl_islander *m, const stru
 {
     struct pl_learner_view view;
     bool known = pl_syncer_view_identity(h->core, m->identity, &view);
-    bool again = hello->incarnation == 0 && m->pace.timed && hello->nonce == m->nonce;
-    bool same = known && (again || hello->incarnation == view.incarnation);
+    bool again = known && hello->incarnation == 0 && view.incarnation != 0 && hello->nonce == view.nonce;
+    bool same = again || (known && hello->incarnation == view.incarnation); /* as the core will see it */
     uint64_t tokens = pl_sub_sat(hello->tokens, same ? view.tokens : 0);
     if (known && hello->incarnation != 0 && hello->incarnation < view.incarnation)
         return true; /* of a process that is fenced off; nothing is counted */
@@ -282,7 +282,6 @@ static bool hello_ok(struct pl_syncer_host *h, struct pl_islander *m, const stru
     if (!fits(h, &m->pace, steps_of(h, tokens), now_ns, "HELLO.steps", err))
         return false;
     m->pace.spare_ns = 0; /* a greeting brings all there is; nothing can have piled up before it */
-    m->nonce = hello->nonce;
     return true;
 }
 

@@ -178,7 +178,6 @@ struct pl_islander {
     uint64_t joins, greetings;
     double merged_tokens;    /* its part of the shard's, in this life */
     uint64_t steps;          /* of its process, claimed in greetings and reports */
-    uint64_t nonce;          /* of its last greeting */
     struct pl_pace pace;     /* of its steps, by greetings and reports */
     uint64_t known_ns;       /* first heard in this life */
     struct pl_claim *claims; /* [fragment_count] */

@@ -241,6 +241,20 @@ static void a_greeting_that_is_turned_away_prepares_nothing(void **state)
     hello.u.hello.steps += UINT64_C(1) << 40;
     assert_true(claim_ok(&m, hello, now));
     assert_false(report_ok(&m, UINT64_C(1) << 39, now + PL_SEC));
+    uint64_t steps = view_of(1).tokens / rig.run.manifest.msg.step_tokens_max;
+    rig.host->usual_step_ns =
+        64 * PL_SEC; /* so that what it has done already is too much for a second time */
+    hello = hello_of(1, 0);
+    hello.u.hello.incarnation = 0;
+    hello.u.hello.nonce = 99; /* not the one that the core knows, however often it is said */
+    hello.u.hello.tokens += 64 * rig.run.manifest.msg.step_tokens_max;
+    assert_true(steps > 2);
+    assert_false(claim_ok(&m, hello, now + PL_SEC));
+    hello.u.hello.tokens = 0;
+    hello.u.hello.run_id = 1;
+    assert_true(claim_ok(&m, hello, now + PL_SEC));
+    hello.u.hello.tokens = view_of(1).tokens + 64 * rig.run.manifest.msg.step_tokens_max;
+    assert_false(claim_ok(&m, hello, now + PL_SEC));
     syncer_rig_release(&rig);
 }
 
