@@ -40,7 +40,7 @@ static inline const char *pl_os_advice(int code)
     case ENOTDIR:
         return "; what should be a folder is a file, choose another name";
     case ENOENT:
-        return "; is the name right?";
+        return "; give the name of one that is there";
     case EMFILE:
     case ENFILE:
         return "; raise the limit of open files (ulimit -n)";
