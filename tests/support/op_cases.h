@@ -17,4 +17,10 @@ extern const struct op_case op_rotary, op_rotary_dx, op_attention, op_attention_
 extern const struct op_case op_norm, op_norm_dx, op_swiglu, op_swiglu_dx, op_xent, op_embed, op_embed_dw,
     op_to_act, op_to_f32;
 
+/* For an array of pointers. */
+#define OP_ALL_CASES                                                                                         \
+    &op_linear, &op_linear_dx, &op_linear_dw, &op_matmul, &op_gemv, &op_rotary, &op_rotary_dx,               \
+        &op_attention, &op_attention_dx, &op_decode, &op_norm, &op_norm_dx, &op_swiglu, &op_swiglu_dx,       \
+        &op_xent, &op_embed, &op_embed_dw, &op_to_act, &op_to_f32
+
 #endif

@@ -10,8 +10,6 @@
 
 #include <stdio.h>
 
-enum { THREADS = 3 };
-
 static void open_engine(struct pl_engine *e, uint32_t threads)
 {
     const struct pl_alloc alloc = pl_alloc_system();
@@ -23,15 +21,11 @@ static void open_engine(struct pl_engine *e, uint32_t threads)
 /* Not in main: this file may use instructions that main must ask for first. */
 static __attribute__((noinline)) int run(void)
 {
-    static const struct op_case *const cases[] = {
-        &op_linear,    &op_linear_dx,    &op_linear_dw, &op_matmul, &op_gemv,    &op_rotary, &op_rotary_dx,
-        &op_attention, &op_attention_dx, &op_decode,    &op_norm,   &op_norm_dx, &op_swiglu, &op_swiglu_dx,
-        &op_xent,      &op_embed,        &op_embed_dw,  &op_to_act, &op_to_f32,
-    };
+    static const struct op_case *const cases[] = {OP_ALL_CASES};
     static struct op_backends emulated;
     emulated.count = 1;
     emulated.at[0].name = EMULATED_NAME;
-    open_engine(&emulated.at[0].many, THREADS);
+    open_engine(&emulated.at[0].many, OP_THREADS);
     open_engine(&emulated.at[0].one, 1);
     const int failed = op_run_cases(EMULATED_NAME, cases, sizeof cases / sizeof *cases, &emulated);
     op_backends_close(&emulated);

@@ -17,7 +17,7 @@
 #include "base/prng.h"
 #include "model/engine.h"
 
-enum { OP_DIMS = 6, OP_BUFS = 12, OP_BACKENDS = 8 };
+enum { OP_DIMS = 6, OP_BUFS = 12, OP_BACKENDS = 8, OP_THREADS = 3 };
 
 enum op_type {
     OP_F32 = 1,
@@ -93,14 +93,14 @@ size_t op_ld_of(const struct op_rig *r, const char *name); /* 0 then */
 /* A back end as it is tested. */
 struct op_backend {
     const char *name;
-    struct pl_engine many, one; /* three threads and one */
+    struct pl_engine many, one; /* OP_THREADS threads and one */
 };
 struct op_backends {
     struct op_backend at[OP_BACKENDS];
     uint32_t count;
 };
 
-/* All that this machine can run; says which it cannot. */
+/* op_main.c. All that this machine can run; says which it cannot. */
 void op_backends_open(struct op_backends *b);
 void op_backends_close(struct op_backends *b);
 
