@@ -293,8 +293,8 @@ def row_flood(args):
                 flooded.append(flood_phase(c, args, token, frames, count, seconds, ends))
         judge_flood(args, c, calm, flooded, seconds)
         if ends:
-            judge_liars(c, ends)
-        judge_kept(c, pid, files, memory, args)
+            judge_liars(args, c, ends)
+        judge_kept(c, pid, files, memory)
     finally:
         c.stop()
 
@@ -322,25 +322,27 @@ def judge_flood(args, c, calm, flooded, seconds):
     emit("hostile-reasons", len(STRANGERS) - len(silent), len(STRANGERS), not silent, without=silent, of="strangers")
 
 
-def judge_liars(c, ends):
-    """ends: (mode, what it said at its end), of every flood."""
+def judge_liars(args, c, ends):
+    """ends: (mode, what it said at its end), of every flood. In seconds, on a busy machine, a liar may not come to its lie."""
     said = log_of(c)
     silent = [mode for mode, words in LIES.items() if not re.search(words, said)]
     failed = {mode: end["failed"] for mode, end in ends if "failed" in end}
     # The first push of replay is an ordinary one; a claim of steps is only lied about in its pushes.
     merged = {mode: end["merged"] for mode, end in ends if end.get("merged", 0) > (24 if mode == "replay" else 0)}
     pushes = {mode: sum(end.get("pushes") or 0 for m, end in ends if m == mode) for mode in LIES}
-    emit("hostile-reasons", len(LIES) - len(silent), len(LIES), not (silent or merged or failed), without=silent,
+    bar = len(LIES) - (2 if args.short else 0)
+    emit("hostile-reasons", len(LIES) - len(silent), bar, len(LIES) - len(silent) >= bar and not (merged or failed), without=silent,
          merged=merged, failed=failed, pushes=pushes, of="liars")
 
 
-def judge_kept(c, pid, files, memory, args):
-    """Connections that were refused take a few seconds to be gone."""
-    deadline = time.monotonic() + (6 if args.short else 20)
-    while time.monotonic() < deadline and files_of(pid) > files:
+def judge_kept(c, pid, files, memory):
+    """Connections that were refused take a few seconds to be gone. Asking for the status is a connection, too: files go first."""
+    deadline, more_files = time.monotonic() + 20, files_of(pid) - files
+    while time.monotonic() < deadline and more_files > 0:
         time.sleep(0.2)
+        more_files = files_of(pid) - files
     s = c.status()
-    more_files, more = files_of(pid) - files, s["memory_bytes"] - memory
+    more = s["memory_bytes"] - memory
     emit("hostile-kept", {"files": more_files, "memory_bytes": more}, {"files": 0, "memory_bytes": KEPT_BYTES},
          more_files <= 0 and more <= KEPT_BYTES, handshaking=s["handshaking"], memory_before=memory)
 

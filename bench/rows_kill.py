@@ -198,7 +198,7 @@ def row_syncer_kills(args):
     try:
         seen.see_status(c.wait_all(4))
         for _ in range(kills):
-            time.sleep(rng.uniform(0.2, 2.0 if not args.short else 1.0))
+            time.sleep(rng.uniform(0.2, 0.7 if args.short else 2.0))
             pid = c.syncer()
             os.kill(pid, signal.SIGKILL)
             held = c.last_stats()

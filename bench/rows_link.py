@@ -65,7 +65,7 @@ def row_partition(args):
 
 def row_stale(args):
     """What is beyond the bound is dropped whole, and the trainer that drops it does not wait either."""
-    pace_ms, seconds, spare = (50, 6, 14) if args.short else (100, 60, 30)
+    pace_ms, seconds, spare = (50, 6, 11) if args.short else (100, 60, 30)
     half = [1, 2]
     c = Cluster(args, "stale", *paced(4, pace_ms, staleness=2, time=f"{spare + 2 * seconds}s"), "--proxy")
     try:
