@@ -88,9 +88,9 @@ INLINE void add_e3m0(vec s[static SUMS], const uint8_t *codes, float scale, floa
 INLINE void add_words(vec s[static 8], const uint8_t *codes, __m512 shares)
 {
     const __m512i words = _mm512_loadu_si512(codes);
-    for (unsigned i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         vec *four = s + 4 * i;
-        __m512i x = _mm512_srli_epi32(words, 16 * i);
+        __m512i x = _mm512_srli_epi32(words, 16 * (unsigned)i);
         four[0] += _mm512_permutexvar_ps(x, shares);
         for (unsigned j = 1; j < 4; j++) {
             __m512i down = _mm512_set1_epi16((short)(1 << (16 - 4 * j)));
