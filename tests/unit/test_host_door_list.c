@@ -173,8 +173,8 @@ static void the_list_comes_back_from_its_file_and_damage_is_refused(void **state
         "[{\"token\": 1, \"request_sha256\": "
         "\"0000000000000000000000000000000000000000000000000000000000000001\", \"identity\": 1, \"role\": 1, "
         "\"shard\": 0}]}",
-        "{\"format\": 2, \"next_identity\": 9, \"next_number\": 1, \"invitations\": [], \"entrants\": "
-        "[{\"token\": 1, \"request_sha256\": \"0001\", \"identity\": 1, \"role\": 1, \"shard\": 0}]}"};
+        ("{\"format\": 2, \"next_identity\": 9, \"next_number\": 1, \"invitations\": [], \"entrants\": "
+         "[{\"token\": 1, \"request_sha256\": \"0001\", \"identity\": 1, \"role\": 1, \"shard\": 0}]}")};
     struct pl_alloc alloc = pl_alloc_system();
     struct pl_invitations l, back;
     struct pl_posix_dir *dir;
