@@ -135,10 +135,14 @@ static enum pelago_status open_data(struct run *r)
     return pl_train_plan_settle(&r->plan, r->data->vocab, &r->err);
 }
 
+/* Weights without an optimizer's state begin a training of their own, whose steps are counted on from theirs: its checkpoints
+ * come after the one it began with, and the next --resume finds them. */
 static enum pelago_status load_saved(struct run *r)
 {
     enum pelago_status st = r->fresh ? pl_trainer_load_params(r->trainer, r->saved, &r->err)
                                      : pl_trainer_load(r->trainer, r->saved, &r->err);
+    if (r->fresh)
+        r->trainer->progress.step = pl_checkpoint_step(r->saved);
     return pl_checkpoint_advise(pl_posix_dir_table(r->dir), &r->alloc, r->args.step, st, &r->err);
 }
 
@@ -200,11 +204,11 @@ static void introduce(struct run *r)
                       train == PL_NONE64 ? "any number of" : pl_view_count((double)train).at,
                       train != PL_NONE64 && train < r->plan.total_tokens ? ", more than once" : "",
                       pl_view_count(valid > 0 ? (double)valid - 1 : 0).at);
-    pl_train_view_say(v, "%s tokens in %" PRIu64 " steps of %" PRIu64 ", %s, rate up to %.2g; %s%s",
-                      pl_view_count((double)r->plan.total_tokens).at, v->total_steps,
-                      pl_trainer_options_tokens(o), pl_optimizer_name(o->matrices), (double)o->schedule.peak,
-                      r->args.out != NULL ? "saved in " : "not saved (no --out)",
-                      r->args.out != NULL ? r->args.out : "");
+    pl_train_view_say(
+        v, "%s tokens in %" PRIu64 " steps of %" PRIu64 ", %s, rate up to %.2g; %s%s",
+        pl_view_count((double)r->plan.total_tokens).at, r->plan.total_tokens / pl_trainer_options_tokens(o),
+        pl_trainer_options_tokens(o), pl_optimizer_name(o->matrices), (double)o->schedule.peak,
+        r->args.out != NULL ? "saved in " : "not saved (no --out)", r->args.out != NULL ? r->args.out : "");
     if (r->trainer->progress.step > 0)
         pl_train_view_say(v, "going on after step %" PRIu64 "%s", r->trainer->progress.step,
                           r->plan.data_changed ? ", with other data" : "");
@@ -402,6 +406,14 @@ static int give_up(struct run *r)
     return code;
 }
 
+/* The number of the step that ends the run. */
+static uint64_t last_step(const struct run *r)
+{
+    const struct pl_progress *p = &r->trainer->progress;
+    uint64_t step = pl_trainer_options_tokens(&r->plan.trainer);
+    return p->step + (r->plan.total_tokens - p->tokens + step - 1) / step;
+}
+
 static int run(struct run *r)
 {
     int code = prepare(r);
@@ -419,7 +431,7 @@ static int run(struct run *r)
     v->quiet = r->args.quiet;
     v->live = isatty(STDOUT_FILENO) != 0;
     v->total_tokens = r->plan.total_tokens;
-    v->total_steps = r->plan.total_tokens / pl_trainer_options_tokens(&r->plan.trainer);
+    v->total_steps = last_step(r);
     v->flops_token = pl_model_config_flops(&r->plan.trainer.config, r->plan.trainer.seq);
     introduce(r);
     listen();

@@ -292,7 +292,7 @@ enum pelago_status pl_trainer_step(struct pl_trainer *t, const struct pl_sequenc
     double loss = sum / (double)tokens;
     *report = (struct pl_step_report){
         .tokens = tokens, .loss = loss, .norm = inner.norm, .lr = lr, .clipped = inner.grad_scale < 1};
-    p->smooth = p->step == 0 ? loss : p->smooth + smoothing * (loss - p->smooth);
+    p->smooth = p->tokens == 0 ? loss : p->smooth + smoothing * (loss - p->smooth);
     p->step++;
     p->tokens += tokens;
     p->clock += tokens;

@@ -35,8 +35,8 @@ enum pelago_status pl_trainer_options_check(const struct pl_trainer_options *o, 
 uint64_t pl_trainer_options_tokens(const struct pl_trainer_options *o);
 
 struct pl_progress {
-    uint64_t step;     /* steps done */
-    uint64_t tokens;   /* seen in them */
+    uint64_t step;     /* steps done; may be set before the first, where weights had some already */
+    uint64_t tokens;   /* seen in those done here */
     uint64_t clock;    /* the schedule's: tokens of the whole run, which may have more learners; may be set */
     uint64_t sequence; /* number of the next sequence of the source; may be set */
     double smooth;     /* running average of the loss; 0 before the first step */

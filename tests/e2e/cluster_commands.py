@@ -542,6 +542,21 @@ def whole_run():
     (out / "report.json").unlink()
     assert "validation: loss" in run("run", "--out", out, "--resume", "--quiet")[0]
     assert (out / "report.json").exists()
+    train_on(out)
+
+
+def train_on(out):
+    """What a run has learnt is trained on alone: its steps go on after the run's, are saved, and are resumed in their turn."""
+    step = int(next(out.glob("state-*.json")).name[6:14])
+    assert step > 0
+    text = run("train", "--resume", "--out", out, "--steps", 3, "--threads", 1, "--lr", 1e-5)[0]
+    assert f"going on after step {step}\n" in text and " tokens in 3 steps of " in text and "validation: loss" in text, text
+    assert (out / f"state-{step + 3:08}.json").exists(), sorted(p.name for p in out.iterdir())
+    state = json.loads((out / f"state-{step + 3:08}.json").read_text())["state"]
+    assert state["optimizer"]["step"] == 3 and state["progress"]["step"] == step + 3, state
+    text = run("train", "--resume", "--out", out, "--steps", 5, "--threads", 1)[0]
+    assert f"going on after step {step + 3}\n" in text, text
+    assert (out / f"state-{step + 5:08}.json").exists(), sorted(p.name for p in out.iterdir())
 
 
 def status_or_none(out):

@@ -285,6 +285,23 @@ static void test_the_clock_sets_the_rate(void **state)
     pl_trainer_free(t);
 }
 
+static void test_steps_counted_on_change_nothing_else(void **state)
+{
+    (void)state;
+    struct pl_trainer_options o = options_of(PL_INNER_ADAMW);
+    struct pl_trainer *a = new_trainer(&o), *b = new_trainer(&o);
+    double losses[2][3];
+    b->progress.step = 4883; /* those of the weights it begins with */
+    steps(a, 3, losses[0]);
+    steps(b, 3, losses[1]);
+    assert_memory_equal(losses[0], losses[1], sizeof losses[0]);
+    assert_true(a->progress.smooth == b->progress.smooth);
+    assert_int_equal(b->progress.step, 4886);
+    assert_int_equal(b->inner.step, 3);
+    pl_trainer_free(a);
+    pl_trainer_free(b);
+}
+
 static float rate_of_next_step(struct pl_trainer *t)
 {
     struct pl_sequences source = {count_up, &t->options.config.vocab};
@@ -473,6 +490,7 @@ int main(void)
         cmocka_unit_test(test_accumulation),
         cmocka_unit_test(test_odd_dimensions),
         cmocka_unit_test(test_the_clock_sets_the_rate),
+        cmocka_unit_test(test_steps_counted_on_change_nothing_else),
         cmocka_unit_test(test_a_late_one_begins_slowly),
         cmocka_unit_test(test_who_is_there_from_the_start_is_not_late),
         cmocka_unit_test(test_a_loss_that_is_no_number),
