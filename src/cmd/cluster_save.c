@@ -21,12 +21,14 @@ static enum pelago_status read_tokenizer(const char *folder, const struct pl_set
     return st;
 }
 
-static enum pelago_status save(struct pl_posix_dir *dir, const struct pl_alloc *alloc,
-                               const struct pl_settings *s, const struct pl_checkpoint *c,
-                               struct pl_error *err)
+/* A later one is of a syncer that knew of more tokens before it was started again, or of somebody who trained on. */
+static enum pelago_status save(struct pl_posix_dir *dir, const struct pl_alloc *alloc, uint64_t step,
+                               const struct pl_checkpoint *c, struct pl_error *err)
 {
-    uint64_t step = s->total_tokens / pl_trainer_options_tokens(&s->trainer);
     struct pl_error why;
+    uint64_t newest;
+    if (pl_checkpoint_newest(pl_posix_dir_table(dir), PL_NONE64, &newest, NULL) == PELAGO_OK && newest > step)
+        return PELAGO_OK;
     enum pelago_status st = pl_checkpoint_save(pl_posix_dir_table(dir), alloc, step, c, 1, &why);
     if (st != PELAGO_OK)
         return pl_fail(err, st, "the model could not be saved: %s (%s%s)", why.text, pl_posix_dir_reason(dir),
@@ -34,31 +36,31 @@ static enum pelago_status save(struct pl_posix_dir *dir, const struct pl_alloc *
     return PELAGO_OK;
 }
 
-enum pelago_status pl_cluster_save_params(const struct pl_settings *s, const struct pl_tensors *tensors,
-                                          const float *params, const char *folder, struct pl_bytes tokenizer,
+enum pelago_status pl_cluster_save_params(const struct pl_cluster_model *m, const char *folder,
                                           struct pl_error *err)
 {
     struct pl_alloc alloc = pl_alloc_system();
     struct pl_posix_dir *dir = NULL;
+    const struct pl_settings *s = m->settings;
     struct pl_train_plan plan = {.eval_tokens = s->eval_tokens, .total_tokens = s->total_tokens};
     struct pl_member fields[PL_TRAIN_PLAN_FIELDS];
     memcpy(plan.model, s->model, sizeof plan.model);
     memcpy(plan.data, s->data, sizeof plan.data);
     memcpy(plan.valid, s->valid, sizeof plan.valid);
     const struct pl_checkpoint c = {.config = &s->trainer.config,
-                                    .tensors = tensors,
-                                    .params = params,
+                                    .tensors = m->tensors,
+                                    .params = m->params,
                                     .fields = fields,
                                     .field_count = pl_train_plan_fields(&plan, fields),
-                                    .tokenizer = tokenizer};
+                                    .tokenizer = m->tokenizer};
     PL_TRY(pl_posix_dir_open(&dir, &alloc, folder, PL_POSIX_DIR_EXISTING, err));
-    enum pelago_status st = save(dir, &alloc, s, &c, err);
+    enum pelago_status st = save(dir, &alloc, m->tokens / pl_trainer_options_tokens(&s->trainer), &c, err);
     pl_posix_dir_close(dir);
     return st;
 }
 
 static enum pelago_status save_block(const struct pl_syncer_host *h, const struct pl_layout *layout,
-                                     float *block, const char *folder, struct pl_error *err)
+                                     float *block, uint64_t tokens, const char *folder, struct pl_error *err)
 {
     struct pl_alloc alloc = pl_alloc_system();
     const struct pl_settings *s = pl_syncer_host_settings(h);
@@ -68,13 +70,18 @@ static enum pelago_status save_block(const struct pl_syncer_host *h, const struc
     pl_layout_origin(layout, s->trainer.seed, block);
     pl_syncer_host_values(h, block);
     if (st == PELAGO_OK)
-        st = pl_cluster_save_params(s, &layout->tensors, block, folder,
-                                    (struct pl_bytes){tokenizer.data, tokenizer.len}, err);
+        st = pl_cluster_save_params(&(struct pl_cluster_model){.settings = s,
+                                                               .tensors = &layout->tensors,
+                                                               .params = block,
+                                                               .tokens = tokens,
+                                                               .tokenizer = {tokenizer.data, tokenizer.len}},
+                                    folder, err);
     pl_buf_release(&tokenizer);
     return st;
 }
 
-enum pelago_status pl_cluster_save(const struct pl_syncer_host *h, const char *folder, struct pl_error *err)
+enum pelago_status pl_cluster_save(const struct pl_syncer_host *h, uint64_t tokens, const char *folder,
+                                   struct pl_error *err)
 {
     struct pl_alloc alloc = pl_alloc_system();
     const struct pl_settings *s = pl_syncer_host_settings(h);
@@ -85,7 +92,7 @@ enum pelago_status pl_cluster_save(const struct pl_syncer_host *h, const char *f
     if (block == NULL) {
         st = pl_fail(err, PELAGO_NOMEM, "there is not enough memory to save the model");
     } else {
-        st = save_block(h, &layout, block, folder, err);
+        st = save_block(h, &layout, block, tokens, folder, err);
     }
     pl_alloc_free(&alloc, block, layout.tensors.floats * sizeof *block);
     pl_layout_release(&layout);

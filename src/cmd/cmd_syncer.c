@@ -33,6 +33,7 @@ static const char default_listen[] = "0.0.0.0:7441";
 struct save {
     struct pl_job job; /* first */
     struct syncer *s;
+    uint64_t tokens; /* trained when the run ended */
     enum pelago_status status;
     struct pl_error err;
 };
@@ -167,7 +168,7 @@ static void on_linger(uv_timer_t *timer)
 static void save_model(struct pl_job *job)
 {
     struct save *v = (struct save *)job;
-    v->status = pl_cluster_save(v->s->host, v->s->dir, &v->err);
+    v->status = pl_cluster_save(v->s->host, v->tokens, v->s->dir, &v->err);
 }
 
 static void model_saved(struct pl_job *job)
@@ -202,7 +203,8 @@ static void on_finished(void *user)
         return;
     }
     s->saving = true;
-    s->save = (struct save){.job = {.run = save_model, .done = model_saved}, .s = s};
+    s->save = (struct save){
+        .job = {.run = save_model, .done = model_saved}, .s = s, .tokens = pl_syncer_host_tokens(s->host)};
     pl_work_start(&s->loop, &s->save.job);
 }
 

@@ -97,8 +97,12 @@ static enum pelago_status assemble(struct pl_run *r, struct pl_weights *w)
                        pl_text_clip(r->log).at);
     PL_TRY(load_from(r, folder, w));
     PL_TRY(take_shards(r, w->params));
-    return pl_cluster_save_params(&r->settings, &w->tensors, w->params, r->args.out,
-                                  (struct pl_bytes){w->tokenizer.data, w->tokenizer.len}, &r->err);
+    const struct pl_cluster_model m = {.settings = &r->settings,
+                                       .tensors = &w->tensors,
+                                       .params = w->params,
+                                       .tokens = r->known ? r->view.tokens : r->settings.total_tokens,
+                                       .tokenizer = {w->tokenizer.data, w->tokenizer.len}};
+    return pl_cluster_save_params(&m, r->args.out, &r->err);
 }
 
 /* The home shard's last word about the run; what the watcher saw last may be a second older. */

@@ -53,6 +53,8 @@ const struct pl_settings *pl_syncer_host_settings(const struct pl_syncer_host *h
 const char *pl_syncer_host_address(const struct pl_syncer_host *h); /* as learners dial it */
 uint32_t pl_syncer_host_connected(const struct pl_syncer_host *h);  /* learners, now */
 uint64_t pl_syncer_host_run_id(const struct pl_syncer_host *h);
+/* Trained by all learners, as far as this shard has heard. */
+uint64_t pl_syncer_host_tokens(struct pl_syncer_host *h);
 
 /* An invitation, as text (home shard). seconds 0: for ever. */
 enum pelago_status pl_syncer_host_invite(struct pl_syncer_host *h, enum pl_role role, uint64_t uses,

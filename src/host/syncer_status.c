@@ -320,6 +320,14 @@ static void put_fragments(struct pl_syncer_host *h, json_t *o, bool *good)
     pl_json_add(o, good, "anchors", pl_json_bits_value(all));
 }
 
+uint64_t pl_syncer_host_tokens(struct pl_syncer_host *h)
+{
+    struct pl_sync_view view;
+    pl_assert(!h->stepping);
+    pl_syncer_view(h->core, &view);
+    return view.seen_tokens;
+}
+
 enum pelago_status pl_syncer_host_status(struct pl_syncer_host *h, bool all, struct pl_buf *out)
 {
     struct pl_sync_view view;

@@ -559,6 +559,21 @@ def train_on(out):
     assert (out / f"state-{step + 5:08}.json").exists(), sorted(p.name for p in out.iterdir())
 
 
+def ended_in_time():
+    """A run that --time ended: its model has the number of the steps that were trained."""
+    out = temp / "timed"
+    words = [*TINY, "--learners", 2, "--tokens", "100M", "--threads", 1, "--pace", "20ms", "--time", "3s"]
+    text = run("run", "--out", out, *words, "--quiet")[0]
+    assert "validation: loss" in text, text
+    tokens = status(out)["tokens"]
+    assert 0 < tokens < 50_000_000, tokens
+    settings = json.loads((out / "syncer" / "settings.json").read_text())["train"]
+    step = tokens // (settings["batch"] * settings["accumulate"] * settings["seq"])
+    assert [p.name for p in out.glob("state-*.json")] == [f"state-{step:08}.json"], (step, sorted(out.iterdir()))
+    saved = [int(p.name[6:14]) for p in (out / "syncer").glob("state-*.json")]  # before those who left said their last
+    assert len(saved) == 1 and 0 < saved[0] <= step, (saved, step)
+
+
 def status_or_none(out):
     done = subprocess.run(words_of(["status", out, "--json"]), capture_output=True, text=True)
     return json.loads(done.stdout) if done.returncode == 0 else None
@@ -691,7 +706,7 @@ def live_screen():
 
 with tempfile.TemporaryDirectory() as name:
     temp = Path(name)
-    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, leaving, slow_end, mirror, moved, units, full_disk, whole_run, parent_dies,
+    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, leaving, slow_end, mirror, moved, units, full_disk, whole_run, ended_in_time, parent_dies,
              hopeless, left_out, broken_links, shards, codecs, live_screen]
     try:
         for part in parts:
