@@ -312,7 +312,17 @@ static int report_again(struct pl_run *r)
 {
     if (!pl_path_exists(r->args.out, "report.json"))
         return pl_run_report(r);
-    printf("the run has its tokens already; its report: ");
+    pl_run_take_last_status(r);
+    if (r->known && r->view.tokens < r->settings.total_tokens) {
+        printf("the run ended after its time with %s of %s tokens, and cannot go on; to train its model on "
+               "alone: "
+               "pelago train --resume --out ",
+               pl_view_count((double)r->view.tokens).at, pl_view_count((double)r->settings.total_tokens).at);
+        pl_text_quote(stdout, r->args.out);
+        printf("\nits report: ");
+    } else {
+        printf("the run has its tokens already; its report: ");
+    }
     pl_text_quote(stdout, r->args.out);
     printf("/report.md\n");
     return PL_EXIT_OK;

@@ -94,7 +94,9 @@ void pl_run_show(struct pl_run *r, bool now);
 /* Said when it happens, and kept for the report. */
 void pl_run_event(struct pl_run *r, const char *name, const char *what);
 
-/* run_report.c: PL_EXIT_OK, or the code after saying what is wrong. */
+/* run_report.c. The home shard's last word about the run; what the watcher saw last may be a second older. */
+void pl_run_take_last_status(struct pl_run *r);
+/* PL_EXIT_OK, or the code after saying what is wrong. */
 int pl_run_report(struct pl_run *r);
 
 #endif

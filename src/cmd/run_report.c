@@ -105,8 +105,7 @@ static enum pelago_status assemble(struct pl_run *r, struct pl_weights *w)
     return pl_cluster_save_params(&m, r->args.out, &r->err);
 }
 
-/* The home shard's last word about the run; what the watcher saw last may be a second older. */
-static void take_last_status(struct pl_run *r)
+void pl_run_take_last_status(struct pl_run *r)
 {
     struct pl_posix_dir *dir = NULL;
     struct pl_buf text;
@@ -240,7 +239,7 @@ int pl_run_report(struct pl_run *r)
     struct pl_run_result e = {.seconds = pl_run_seconds(r)};
     pl_buf_init(&e.sample, &r->alloc, SAMPLE_BYTES_MAX);
     pl_buf_init(&w.tokenizer, &w.alloc, PL_TOKENIZER_BYTES_MAX);
-    take_last_status(r);
+    pl_run_take_last_status(r);
     enum pelago_status st = assemble(r, &w);
     if (st == PELAGO_OK)
         st = judge(r, &w, &e);

@@ -560,7 +560,7 @@ def train_on(out):
 
 
 def ended_in_time():
-    """A run that --time ended: its model has the number of the steps that were trained."""
+    """A run that --time ended: its model has the number of the steps that were trained, and nothing claims that it goes on."""
     out = temp / "timed"
     words = [*TINY, "--learners", 2, "--tokens", "100M", "--threads", 1, "--pace", "20ms", "--time", "3s"]
     text = run("run", "--out", out, *words, "--quiet")[0]
@@ -572,6 +572,10 @@ def ended_in_time():
     assert [p.name for p in out.glob("state-*.json")] == [f"state-{step:08}.json"], (step, sorted(out.iterdir()))
     saved = [int(p.name[6:14]) for p in (out / "syncer").glob("state-*.json")]  # before those who left said their last
     assert len(saved) == 1 and 0 < saved[0] <= step, (saved, step)
+    for more in ([], ["--time", "1h"]):
+        text = run("run", "--out", out, "--resume", *more)[0]
+        assert "the run ended after its time with " in text and " of 100M tokens, and cannot go on" in text, text
+        assert f"pelago train --resume --out {out}\nits report: {out}/report.md\n" in text, text
 
 
 def status_or_none(out):
