@@ -11,6 +11,7 @@
 #include "cmd/cluster_home.h"
 #include "cmd/options.h"
 #include "cmd/text.h"
+#include "data/input.h"
 #include "host/join.h"
 #include "host/learner_host.h"
 #include "host/reduce_learner.h"
@@ -88,6 +89,42 @@ static enum pelago_status choose_folder(struct learner *l)
     }
     return l->dir != NULL ? PELAGO_OK : default_folder(l, &token);
 }
+
+/* ---- files of the command line ---- */
+
+/* A token is used up by joining: what would end us afterwards is found before. */
+static enum pelago_status check_text(struct learner *l, const char *name)
+{
+    struct pl_input *in;
+    if (l->join == NULL || name == NULL || strncmp(name, "builtin:", 8) == 0 || strcmp(name, "-") == 0)
+        return PELAGO_OK;
+    PL_TRY(pl_input_open(&in, &l->alloc, name, &l->err));
+    pl_input_close(in);
+    return PELAGO_OK;
+}
+
+static bool open_file(struct learner *l, const char *path, const char *mode, FILE **out)
+{
+    *out = path != NULL ? fopen(path, mode) : NULL;
+    if (path == NULL || *out != NULL)
+        return true;
+    int code = errno;
+    (void)pl_fail(&l->err, PELAGO_IO, "%s cannot be written: %s%s", pl_text_clip(path).at, strerror(code),
+                  pl_os_advice(code));
+    return false;
+}
+
+/* What an earlier session has captured is not lost before there is something to put in its place. */
+static enum pelago_status check_files(struct learner *l)
+{
+    PL_TRY(check_text(l, l->data));
+    PL_TRY(check_text(l, l->local_data));
+    if (!open_file(l, l->stats, "ae", &l->stats_file) || !open_file(l, l->capture, "ae", &l->capture_file))
+        return l->err.status;
+    return PELAGO_OK;
+}
+
+/* ---- joining ---- */
 
 /* What the run is decides which kind of learner this becomes. */
 static enum pelago_status join(struct learner *l)
@@ -201,17 +238,6 @@ static void on_capture(void *user, bool sent, const void *bytes, size_t len)
         (void)fwrite(bytes, 1, len, l->capture_file);
 }
 
-static bool open_file(struct learner *l, const char *path, const char *mode, FILE **out)
-{
-    *out = path != NULL ? fopen(path, mode) : NULL;
-    if (path == NULL || *out != NULL)
-        return true;
-    int code = errno;
-    (void)pl_fail(&l->err, PELAGO_IO, "%s cannot be written: %s%s", pl_text_clip(path).at, strerror(code),
-                  pl_os_advice(code));
-    return false;
-}
-
 static enum pelago_status begin(struct learner *l)
 {
     const struct pl_learner_host_options o = {.loop = &l->loop,
@@ -270,8 +296,11 @@ static _Noreturn void end_beside_work(const struct learner *l)
 static int serve(struct learner *l)
 {
     (void)uv_loop_init(&l->loop);
-    if (!open_file(l, l->stats, "ae", &l->stats_file) || !open_file(l, l->capture, "we", &l->capture_file))
+    if (l->capture_file != NULL && ftruncate(fileno(l->capture_file), 0) != 0 && errno != EINVAL) {
+        (void)pl_fail(&l->err, PELAGO_IO, "%s cannot be emptied: %s", pl_text_clip(l->capture).at,
+                      strerror(errno));
         return pl_failure(command, &l->err);
+    }
     enum pelago_status st = begin(l);
     if (st != PELAGO_OK)
         return st == PELAGO_INVALID ? pl_refusal(command, &l->err) : pl_failure(command, &l->err);
@@ -385,6 +414,8 @@ int pl_cmd_learner(int argc, char **argv)
         if (l.nice > 0 && nice((int)l.nice) == -1 && errno != 0)
             pl_log_line(NULL, "learner.nice the system did not allow it; going on");
         enum pelago_status st = choose_folder(&l);
+        if (st == PELAGO_OK)
+            st = check_files(&l);
         if (st == PELAGO_OK)
             st = join(&l);
         if (st != PELAGO_OK)

@@ -212,6 +212,18 @@ def mistakes_of_learners():
     refused("--speed is 2", "learner", "--join", token, "--speed", 2, code=2)
     refused("expected a rate such as", "learner", "--join", token, "--max-up", "20", code=2)
 
+    once = run("invite", home, "--bare", "--uses", 1)[0].strip()
+    for option in ("--data", "--local-data"):
+        refused("no such.txt could not be read: No such file", "learner", "--join", once, "--dir", temp / "l0", option,
+                temp / "no such.txt")
+    for option in ("--stats", "--capture"):
+        refused("cannot be written: No such file", "learner", "--join", once, "--dir", temp / "l0", option, temp / "none" / "x")
+    first = Process("learner", "--join", once, "--dir", temp / "l0", "--threads", 1, "--pace", "50ms")  # it is still good
+    until(lambda: status(home)["alive"] == 1, "the learner of the token that was not used up", first.popen)
+    assert first.end() == 128 + signal.SIGTERM, first.said()
+    until(lambda: status(home)["alive"] == 0, "its leave", s.popen)
+    shutil.rmtree(temp / "l0")
+
     brief = run("invite", home, "--bare", "--valid", "1s")[0].strip()
     time.sleep(2.1)  # that is what it is about
     refused("the token has expired; ask for a new one", "learner", "--join", brief, "--dir", temp / "l2")
