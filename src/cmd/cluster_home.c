@@ -123,6 +123,16 @@ enum pelago_status pl_operator_ask(const struct pl_operator *o, const struct pl_
     return pl_door_ask(&alloc, o->address, &o->own, q, patience_ns, out, err);
 }
 
+bool pl_operator_last_status(const struct pl_operator *o, struct pl_buf *out)
+{
+    struct pl_posix_dir *dir = NULL;
+    out->len = 0;
+    bool good = pl_posix_dir_open(&dir, out->alloc, o->folder, PL_POSIX_DIR_EXISTING, NULL) == PELAGO_OK &&
+                pl_home_read(dir, "status.json", out, NULL) == PELAGO_OK;
+    pl_posix_dir_close(dir);
+    return good;
+}
+
 bool pl_is_away(enum pelago_status st)
 {
     return st == PELAGO_UNREACHABLE || st == PELAGO_IO;

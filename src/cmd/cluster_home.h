@@ -20,6 +20,9 @@ enum pelago_status pl_operator_reload(struct pl_operator *o, struct pl_error *er
 enum pelago_status pl_operator_ask(const struct pl_operator *o, const struct pl_question *q,
                                    uint64_t patience_ns, struct pl_buf *out, struct pl_error *err);
 
+/* A syncer leaves when its run is complete; what it said last is in the folder. False: it has said none. */
+bool pl_operator_last_status(const struct pl_operator *o, struct pl_buf *out);
+
 /* Nobody was there to ask: it may be otherwise in a moment. */
 bool pl_is_away(enum pelago_status st);
 

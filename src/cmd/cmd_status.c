@@ -5,7 +5,6 @@
 #include "cmd/cluster_view.h"
 #include "cmd/options.h"
 #include "cmd/run_file.h"
-#include "host/home.h"
 #include "train/json.h"
 
 #include <errno.h>
@@ -39,17 +38,6 @@ static enum pelago_status print_text(struct pl_bytes text, struct pl_error *err)
     return PELAGO_OK;
 }
 
-/* A syncer leaves when its run is complete; what it said last is in the folder. */
-static bool read_last(const struct pl_operator *who, struct pl_buf *out)
-{
-    struct pl_posix_dir *dir = NULL;
-    out->len = 0;
-    bool good = pl_posix_dir_open(&dir, out->alloc, who->folder, PL_POSIX_DIR_EXISTING, NULL) == PELAGO_OK &&
-                pl_home_read(dir, "status.json", out, NULL) == PELAGO_OK;
-    pl_posix_dir_close(dir);
-    return good;
-}
-
 static enum pelago_status show(struct pl_operator *who, bool json, struct pl_error *err)
 {
     struct pl_alloc alloc = pl_alloc_system();
@@ -59,8 +47,10 @@ static enum pelago_status show(struct pl_operator *who, bool json, struct pl_err
     enum pelago_status st = pl_operator_reload(who, err);
     if (st == PELAGO_OK)
         st = pl_operator_ask(who, &q, patience_ns, &answer, err);
-    if (pl_is_away(st) && read_last(who, &answer))
+    if (pl_is_away(st) && pl_operator_last_status(who, &answer))
         st = PELAGO_OK;
+    else if (pl_is_away(st))
+        pl_run_file_advise(who->folder, err);
     if (st == PELAGO_OK)
         pl_run_file_complete(who->folder, &answer);
     struct pl_bytes text = {answer.data, answer.len};

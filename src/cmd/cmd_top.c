@@ -24,6 +24,7 @@ struct top {
     struct termios before;
     bool keys; /* the terminal gives keys one by one */
     bool known;
+    bool over; /* the syncer has left, with a last word */
     struct pl_error err;
 };
 
@@ -84,6 +85,11 @@ static enum pelago_status look(struct top *t)
     enum pelago_status st = pl_operator_reload(&t->who, &t->err);
     if (st == PELAGO_OK)
         st = pl_operator_ask(&t->who, &q, patience_ns, &answer, &t->err);
+    t->over = pl_is_away(st) && pl_operator_last_status(&t->who, &answer);
+    if (t->over)
+        st = PELAGO_OK;
+    else if (pl_is_away(st))
+        pl_run_file_advise(t->who.folder, &t->err);
     if (st == PELAGO_OK)
         pl_run_file_complete(t->who.folder, &answer);
     if (st == PELAGO_OK)
@@ -102,6 +108,8 @@ static void draw(struct top *t, enum pelago_status st)
     pl_page_add(&t->page, "%s", "");
     if (st != PELAGO_OK)
         pl_page_add(&t->page, "no answer: %s", t->err.text);
+    else if (t->over)
+        pl_page_add(&t->page, "q ends this screen; the run is done");
     else
         pl_page_add(&t->page, "q ends this screen; the run goes on");
     pl_screen_draw(&t->screen, &t->page);

@@ -2,11 +2,13 @@
 #include "cmd/run_file.h"
 
 #include "cmd/cluster_home.h"
+#include "cmd/text.h"
 #include "host/home.h"
 #include "os/clock.h"
 #include "train/json.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 static const char run_name[] = "run.json";
 enum { DIGITS = 9 };
@@ -84,4 +86,20 @@ void pl_run_file_complete(const char *home, struct pl_buf *status)
         complete(said, run, status);
     json_decref(said);
     json_decref(run);
+}
+
+void pl_run_file_advise(const char *home, struct pl_error *err)
+{
+    static const char inside[] = "/syncer";
+    size_t len = strlen(home), n = sizeof inside - 1;
+    char folder[PL_PATH_MAX];
+    struct pl_error said = *err;
+    if (len <= n || len >= sizeof folder || strcmp(home + len - n, inside) != 0)
+        return;
+    memcpy(folder, home, len - n);
+    folder[len - n] = '\0';
+    if (pl_path_exists(folder, run_name))
+        (void)pl_fail(err, said.status,
+                      "the run may have been stopped (pelago run --resume --out %s goes on with it): %s",
+                      pl_text_clip(folder).at, said.text);
 }

@@ -8,4 +8,8 @@
  * text stays as it is where there is no run.json of the same run beside the folder. */
 void pl_run_file_complete(const char *home, struct pl_buf *status);
 
+/* The syncer of that folder does not answer, as err says: where a `pelago run` started it, the sentence then says how the run
+ * goes on. */
+void pl_run_file_advise(const char *home, struct pl_error *err);
+
 #endif

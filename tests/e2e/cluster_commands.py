@@ -532,6 +532,9 @@ def whole_run():
     for child in children(out, "learners") + children(out, "syncers"):
         assert child["pid"] is None or not Path(f"/proc/{child['pid']}").exists()
 
+    for folder in (out, out / "syncer"):
+        refused("the run may have been stopped (pelago run --resume --out /", "status", folder)
+
     refused("holds a run: --resume goes on with it", *words, code=2)
     refused("--period is not what the run in this folder has", "run", "--out", out, "--resume", "--period", 9, code=2)
     refused("--speed has 2 values, expected one, or one for each of 3 learners", "run", "--out", out, "--resume", "--speed", "1,1", code=2)
@@ -584,6 +587,8 @@ def ended_in_time():
     assert [p.name for p in out.glob("state-*.json")] == [f"state-{step:08}.json"], (step, sorted(out.iterdir()))
     saved = [int(p.name[6:14]) for p in (out / "syncer").glob("state-*.json")]  # before those who left said their last
     assert len(saved) == 1 and 0 < saved[0] <= step, (saved, step)
+    seen = top(out, b"q ends this screen; the run is done")
+    assert b"  done  " in seen and b" of 100M" in seen and b"no answer" not in seen, seen
     for more in ([], ["--time", "1h"]):
         text = run("run", "--out", out, "--resume", *more)[0]
         assert "the run ended after its time with " in text and " of 100M tokens, and cannot go on" in text, text
@@ -698,25 +703,32 @@ def codecs():
     refused("feedback_local is for apply: rebase", "run", "--out", temp / "no", *TINY, "--up", "topk64", "--apply", "mix", "--feedback-local", "1", code=2)
 
 
-def live_screen():
-    """top on a terminal: a page, q ends it, the terminal is as before. Elsewhere it says what to use instead."""
-    home = temp / "screen"
-    s = syncer(home, *TINY, "--tokens", "100M")
-    refused("this is no terminal", "top", home, code=2)
+def top(folder, words):
+    """What it shows until these words come; then q ends it."""
     pid, fd = pty.fork()
     if pid == 0:
         os.environ["TERM"] = "xterm"
-        os.execv(PELAGO, ["pelago", "top", str(home), "--every", "100ms"])
-    seen = b""
-    while b"q ends this screen" not in seen:
+        os.execv(PELAGO, ["pelago", "top", str(folder), "--every", "100ms"])
+    seen, end = b"", time.monotonic() + PATIENCE
+    while words not in seen:
+        assert time.monotonic() < end, seen[-3000:]
         assert select.select([fd], [], [], PATIENCE)[0], seen
         seen += os.read(fd, 65536)
-    assert b"\x1b[?1049h" in seen and b"tokens" in seen
     os.write(fd, b"q")
     while b"\x1b[?1049l" not in seen:
         assert select.select([fd], [], [], PATIENCE)[0], seen
         seen += os.read(fd, 65536)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    return seen
+
+
+def live_screen():
+    """top on a terminal: a page, q ends it, the terminal is as before. Elsewhere it says what to use instead."""
+    home = temp / "screen"
+    s = syncer(home, *TINY, "--tokens", "100M")
+    refused("this is no terminal", "top", home, code=2)
+    seen = top(home, b"q ends this screen; the run goes on")
+    assert b"\x1b[?1049h" in seen and b"tokens" in seen, seen
     s.end()
 
 
