@@ -58,6 +58,31 @@ enum pelago_status pl_weights_load_hf(struct pl_weights *w, struct pl_dir dir, s
     return pl_hf_read_tokenizer(dir, &w->tokenizer, err);
 }
 
+static bool has_file(struct pl_dir dir, const char *name)
+{
+    struct pl_file *file;
+    if (dir.ops->open(dir.self, name, PL_FILE_READ, &file) != PELAGO_OK)
+        return false;
+    dir.ops->close(dir.self, file);
+    return true;
+}
+
+/* Folders of a run get their checkpoint when it ends. */
+static enum pelago_status fail_without_model(struct pl_dir dir, struct pl_error *err)
+{
+    if (has_file(dir, "run.json"))
+        return pl_fail(err, PELAGO_NOTFOUND,
+                       "this is a run that has not ended: its model comes at its end, and pelago run "
+                       "--resume --out FOLDER goes on with it");
+    if (has_file(dir, "operator"))
+        return pl_fail(err, PELAGO_NOTFOUND,
+                       "this is the folder of a syncer without a model, which comes at the end of the run: "
+                       "pelago status FOLDER says how far it is");
+    return pl_fail(err, PELAGO_NOTFOUND,
+                   "this is neither a folder of checkpoints (no state-*.json) nor a Hugging Face folder (no "
+                   "config.json)");
+}
+
 enum pelago_status pl_weights_load(struct pl_weights *w, struct pl_dir dir, uint64_t step,
                                    struct pl_error *err)
 {
@@ -69,10 +94,7 @@ enum pelago_status pl_weights_load(struct pl_weights *w, struct pl_dir dir, uint
     if (st == PELAGO_NOTFOUND)
         st = pl_weights_load_hf(w, dir, err);
     if (st == PELAGO_NOTFOUND && w->config.layers == 0)
-        return pl_fail(
-            err, st,
-            "this is neither a folder of checkpoints (no state-*.json) nor a Hugging Face folder (no "
-            "config.json)");
+        return fail_without_model(dir, err);
     return st;
 }
 

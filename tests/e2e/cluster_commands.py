@@ -532,6 +532,10 @@ def whole_run():
     for child in children(out, "learners") + children(out, "syncers"):
         assert child["pid"] is None or not Path(f"/proc/{child['pid']}").exists()
 
+    unfinished = "this is a run that has not ended: its model comes at its end, and pelago run --resume --out FOLDER goes on"
+    refused(unfinished, "sample", out)
+    refused(unfinished, "eval", out, "--data", "builtin:tales")
+    refused("this is the folder of a syncer without a model, which comes at the end of the run", "sample", out / "syncer")
     for folder in (out, out / "syncer"):
         refused("the run may have been stopped (pelago run --resume --out /", "status", folder)
 
