@@ -576,6 +576,10 @@ def train_on(out):
     text = run("train", "--resume", "--out", out, "--steps", 5, "--threads", 1)[0]
     assert f"going on after step {step + 3}\n" in text, text
     assert (out / f"state-{step + 5:08}.json").exists(), sorted(p.name for p in out.iterdir())
+    kept = {p.name: p.read_bytes() for p in out.glob("model-*")}
+    (out / "report.json").unlink()  # the run is judged again, and what was trained after it stays
+    assert "validation: loss" in run("run", "--out", out, "--resume", "--quiet")[0]
+    assert {p.name: p.read_bytes() for p in out.glob("model-*")} == kept
 
 
 def ended_in_time():
