@@ -105,7 +105,29 @@ enum pelago_status pl_cluster_view_parse(struct pl_cluster_view *v, struct pl_by
         read_learner(&v->learners[v->learner_count++], &one);
     }
     json_decref(root);
+    pl_cluster_view_sort(v);
     return PELAGO_OK;
+}
+
+/* ---- the order ---- */
+
+/* "learner-2" comes before "learner-10", and a name before none. */
+static bool is_before(const struct pl_view_learner *a, const struct pl_view_learner *b)
+{
+    if (a->name[0] == '\0' || b->name[0] == '\0')
+        return a->name[0] != '\0' && b->name[0] == '\0';
+    return strverscmp(a->name, b->name) < 0;
+}
+
+void pl_cluster_view_sort(struct pl_cluster_view *v)
+{
+    for (uint32_t i = 1; i < v->learner_count; i++) {
+        const struct pl_view_learner one = v->learners[i];
+        uint32_t at = i;
+        for (; at > 0 && is_before(&one, &v->learners[at - 1]); at--)
+            v->learners[at] = v->learners[at - 1];
+        v->learners[at] = one;
+    }
 }
 
 /* ---- showing ---- */
@@ -125,8 +147,8 @@ static struct pl_view_text bytes_text(uint64_t bytes)
 {
     struct pl_view_text t;
     double b = (double)bytes;
-    const char *unit = b >= 1e9 ? "GB" : b >= 1e6 ? "MB" : "kB";
-    double scaled = b >= 1e9 ? b * 1e-9 : b >= 1e6 ? b * 1e-6 : b * 1e-3;
+    const char *unit = b >= 999.5e9 ? "TB" : b >= 999.5e6 ? "GB" : b >= 999.5e3 ? "MB" : "kB";
+    double scaled = b * (unit[0] == 'T' ? 1e-12 : unit[0] == 'G' ? 1e-9 : unit[0] == 'M' ? 1e-6 : 1e-3);
     (void)snprintf(t.at, sizeof t.at, "%.*f %s", scaled < 99.95 ? 1 : 0, scaled, unit);
     return t;
 }
@@ -135,7 +157,7 @@ static struct pl_view_text loss_text(double loss)
 {
     struct pl_view_text t = {"-"}; /* nobody has trained a step yet, or nobody is there */
     if (loss > 0)
-        (void)snprintf(t.at, sizeof t.at, "%.4f", loss);
+        (void)snprintf(t.at, sizeof t.at, loss < 99 ? "%.4f" : "%.3g", loss);
     return t;
 }
 
@@ -160,35 +182,45 @@ static struct pl_view_text eta_text(const struct pl_cluster_view *v, double rate
     return seconds >= 0 ? pl_view_time(seconds) : t;
 }
 
+static bool is_done(const struct pl_cluster_view *v)
+{
+    return strcmp(v->phase, "done") == 0;
+}
+
 static void add_bar(const struct pl_cluster_view *v, double rate, bool color, struct pl_view_page *out)
 {
-    enum { CELLS = 30 };
-    char bar[CELLS + 1];
+    enum { CELLS = 16 };
+    char bar[CELLS + 1], rest[80];
     double share = v->total_tokens > 0 ? (double)v->tokens / (double)v->total_tokens : 0;
+    (void)snprintf(rest, sizeof rest, "%s tokens/s  ETA %s", pl_view_count(rate).at, eta_text(v, rate).at);
     unsigned full = share >= 1 ? CELLS : (unsigned)(share * CELLS);
     memset(bar, '.', CELLS);
     memset(bar, '#', full);
     bar[CELLS] = '\0';
-    pl_page_add(out, "tokens  %s of %s  [%s%s%s] %.0f%%  %s tokens/s  ETA %s",
-                pl_view_count((double)v->tokens).at, pl_view_count((double)v->total_tokens).at,
-                color ? "\x1b[32m" : "", bar, color ? "\x1b[0m" : "", 100 * (share < 1 ? share : 1),
-                pl_view_count(rate).at, eta_text(v, rate).at);
+    pl_page_add(out, "tokens  %s of %s  [%s%s%s] %.0f%%  %s", pl_view_count((double)v->tokens).at,
+                pl_view_count((double)v->total_tokens).at, color ? "\x1b[32m" : "", bar,
+                color ? "\x1b[0m" : "", 100 * (share < 1 ? share : 1),
+                is_done(v) ? "the run is complete" : rest);
 }
 
-static const char *state_of(const struct pl_view_learner *l)
+static const char *state_of(const struct pl_cluster_view *v, const struct pl_view_learner *l)
 {
     if (l->note[0] != '\0')
         return l->note;
+    if (is_done(v))
+        return "done"; /* those who have left already are no more away than the others */
     return !l->connected && !l->alive ? "away" : l->steps == 0 ? "joining" : l->alive ? "training" : "silent";
 }
 
-static void add_learner(const struct pl_view_learner *l, bool color, struct pl_view_page *out)
+/* Lines are for a terminal of 80 columns, of which the last stays free. */
+static void add_learner(const struct pl_cluster_view *v, const struct pl_view_learner *l, bool color,
+                        struct pl_view_page *out)
 {
     char name[32];
-    const char *state = state_of(l);
-    bool good = strcmp(state, "training") == 0;
+    const char *state = state_of(v, l);
+    bool good = strcmp(state, "training") == 0 || strcmp(state, "done") == 0;
     (void)snprintf(name, sizeof name, l->name[0] != '\0' ? "%s" : "%s%" PRIu64, l->name, l->identity);
-    pl_page_add(out, "  %-12s %s%-10s%s %8s %8" PRIu64 " %10s %10s %10s %8s %8u", name,
+    pl_page_add(out, " %-11s %s%-9s%s %7s %7" PRIu64 " %8s %7s %7s %6s %8u", name,
                 !color ? ""
                 : good ? "\x1b[32m"
                        : "\x1b[31m",
@@ -202,23 +234,22 @@ void pl_cluster_view_page(const struct pl_cluster_view *v, double rate, bool col
 {
     double speed = rate > 0 ? rate : v->tokens_per_s;
     const char *bold = color ? "\x1b[1m" : "", *off = color ? "\x1b[0m" : "";
-    pl_page_add(out, "%spelago%s  run %s  model %s  %s  %s  up %s", bold, off, v->run, v->model, v->algorithm,
-                v->phase, pl_view_time(v->uptime_s).at);
+    pl_page_add(out, "%spelago%s  run %s  %s  up %s  %s  model %s", bold, off, v->run, v->phase,
+                pl_view_time(v->uptime_s).at, v->algorithm, v->model);
     add_bar(v, speed, color, out);
     pl_page_add(out, "loss    %s%s%s   goodput %s   merged/alive %s   alive %u of %u", bold,
                 loss_text(v->loss).at, off, share_text(v->goodput).at, share_text(v->merged_alive).at,
                 v->alive, v->known);
-    pl_page_add(out,
-                "bytes   up %s  down %s   faults: lost %" PRIu64 ", rejoined %" PRIu64 ", refused %" PRIu64,
+    pl_page_add(out, "bytes   up %s  down %s   lost %" PRIu64 ", rejoined %" PRIu64 ", refused %" PRIu64,
                 bytes_text(v->bytes_up).at, bytes_text(v->bytes_down).at, v->lost,
                 pl_sub_sat(v->joins, v->known), v->refused);
     pl_page_add(out, "%s", "");
-    pl_page_add(out, "%s  %-12s %-10s %8s %8s %10s %10s %10s %8s %8s%s", bold, "learner", "state", "loss",
-                "steps", "tokens/s", "up", "down", "merged", "rejoined", off);
+    pl_page_add(out, "%s %-11s %-9s %7s %7s %8s %7s %7s %6s %8s%s", bold, "learner", "state", "loss", "steps",
+                "tokens/s", "up", "down", "merged", "rejoined", off);
     uint32_t room = rows > out->count + 2 ? rows - out->count - 2 : 1;
     uint32_t shown = pl_min32(v->learner_count, pl_min32(room, PL_VIEW_LINES_MAX - out->count - 8));
     for (uint32_t i = 0; i < shown; i++)
-        add_learner(&v->learners[i], color, out);
+        add_learner(v, &v->learners[i], color, out);
     if (shown < v->known)
         pl_page_add(out, "  ... and %u more", v->known - shown);
 }

@@ -35,6 +35,9 @@ struct pl_cluster_view {
 enum pelago_status pl_cluster_view_parse(struct pl_cluster_view *v, struct pl_bytes json,
                                          struct pl_error *err);
 
+/* By name, numbers in names as numbers; who has none stays behind those, in the order of joining. */
+void pl_cluster_view_sort(struct pl_cluster_view *v);
+
 /* Lines to show. */
 struct pl_view_page {
     char line[PL_VIEW_LINES_MAX][PL_VIEW_LINE_MAX];

@@ -306,8 +306,8 @@ static void a_status_is_read_and_shown(void **state)
     assert_int_equal(view.alive, 2);
     page.count = 0;
     pl_cluster_view_page(&view, 0, false, 50, &page);
-    assert_non_null(strstr(page.line[0], "run 00ff  model 1m  decoupled  running  up 1m 01s"));
-    assert_non_null(strstr(page.line[1], "2.50M of 10.0M  [#######......................."));
+    assert_non_null(strstr(page.line[0], "run 00ff  running  up 1m 01s  decoupled  model 1m"));
+    assert_non_null(strstr(page.line[1], "2.50M of 10.0M  [####............]"));
     assert_non_null(strstr(page.line[1], "25%  1000 tokens/s  ETA 2h 05m"));
     assert_non_null(strstr(page.line[2], "2.5000   goodput 97.0%   merged/alive 50.0%   alive 2 of 3"));
     assert_non_null(strstr(page.line[3], "up 12.3 MB"));
@@ -340,6 +340,86 @@ static void the_end_is_of_tokens_or_of_time(void **state)
     view.tokens_per_s = 0;
     assert_eta(0, 61, "ETA 1m 01s");
     assert_eta(0, -1, "ETA -");
+}
+
+static void assert_widths(bool color)
+{
+    page.count = 0;
+    pl_cluster_view_page(&view, 0, color, 50, &page);
+    for (uint32_t i = 0; i < page.count; i++) {
+        char whole[PL_VIEW_LINE_MAX], cut[PL_VIEW_LINE_MAX];
+        memcpy(whole, page.line[i], sizeof whole);
+        memcpy(cut, page.line[i], sizeof cut);
+        pl_screen_cut(cut, 79);
+        assert_string_equal(cut, whole);
+    }
+}
+
+static void learners_come_by_the_numbers_in_their_names(void **state)
+{
+    static const char *const sorted[] = {"learner-1", "learner-2", "learner-10", "", ""};
+    static const uint64_t identities[] = {5, 1, 2, 9, 4};
+    (void)state;
+    parse_status("{\"learners\": [{\"identity\": 9}, {\"identity\": 1, \"name\": \"learner-2\"},"
+                 " {\"identity\": 2, \"name\": \"learner-10\"}, {\"identity\": 4},"
+                 " {\"identity\": 5, \"name\": \"learner-1\"}]}");
+    assert_int_equal(view.learner_count, 5);
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_string_equal(view.learners[i].name, sorted[i]);
+        assert_int_equal(view.learners[i].identity, identities[i]);
+    }
+}
+
+/* The widest figures that a run of some months comes to. */
+static void a_page_fits_80_columns(void **state)
+{
+    struct pl_view_learner *l = &view.learners[0];
+    (void)state;
+    parse_status(status);
+    (void)snprintf(view.run, sizeof view.run, "0123456789abcdef");
+    (void)snprintf(view.model, sizeof view.model, "tales-14m");
+    view.tokens = 99400000;
+    view.total_tokens = 999000000000;
+    view.time_left_s = 400 * 86400.0;
+    view.uptime_s = 100 * 86400.0;
+    view.tokens_per_s = 99900;
+    view.loss = 99.12345;
+    view.goodput = view.merged_alive = 1;
+    view.known = view.alive = 256;
+    view.bytes_up = view.bytes_down = UINT64_C(998999000000);
+    view.lost = view.joins = 99999;
+    view.refused = 999999;
+    *l = (struct pl_view_learner){.alive = true,
+                                  .connected = true,
+                                  .loss = 98.76543,
+                                  .tokens_per_s = 99.9e6,
+                                  .merged_share = 1,
+                                  .steps = 9999999,
+                                  .bytes_up = UINT64_C(999400000000),
+                                  .bytes_down = UINT64_C(99900000),
+                                  .name = "learner-256",
+                                  .note = "returning",
+                                  .rejoined = 12345678};
+    assert_widths(false);
+    assert_non_null(strstr(page.line[1], "ETA 115d"));
+    assert_non_null(strstr(page.line[6], " 12345678"));
+    assert_widths(true);
+    (void)snprintf(view.phase, sizeof view.phase, "done");
+    assert_widths(true);
+}
+
+/* Status has nothing but the syncer's word, `pelago run` knows the processes: both say the same of an end. */
+static void a_complete_run_has_no_eta_and_nobody_is_away(void **state)
+{
+    (void)state;
+    parse_status(status);
+    (void)snprintf(view.phase, sizeof view.phase, "done");
+    page.count = 0;
+    pl_cluster_view_page(&view, 0, false, 50, &page);
+    assert_non_null(strstr(page.line[1], "25%  the run is complete"));
+    assert_null(strstr(page.line[1], "ETA"));
+    for (uint32_t i = 6; i < 9; i++)
+        assert_non_null(strstr(page.line[i], " done "));
 }
 
 static void what_a_terminal_would_obey_is_not_shown(void **state)
@@ -432,6 +512,9 @@ int main(void)
         cmocka_unit_test(the_newest_events_are_kept),
         cmocka_unit_test(a_status_is_read_and_shown),
         cmocka_unit_test(the_end_is_of_tokens_or_of_time),
+        cmocka_unit_test(learners_come_by_the_numbers_in_their_names),
+        cmocka_unit_test(a_page_fits_80_columns),
+        cmocka_unit_test(a_complete_run_has_no_eta_and_nobody_is_away),
         cmocka_unit_test(what_a_terminal_would_obey_is_not_shown),
         cmocka_unit_test(no_status_is_refused),
         cmocka_unit_test(a_small_terminal_shows_fewer_learners),
