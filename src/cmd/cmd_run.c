@@ -225,13 +225,13 @@ static void dismiss(struct pl_run *r, bool learners, uint64_t patience_ns)
 
 static void stop_all(struct pl_run *r)
 {
+    bool complete = pl_run_complete(r); /* not of those who were told to leave */
     r->ending = true;
     dismiss(r, true, learners_leave_ns);
     dismiss(r, false, syncers_leave_ns);
     pl_run_proxy_stop(r);
     pl_child_tell(&r->watcher, SIGKILL);
-    pl_run_show(r, r->screen.live);
-    r->screen.drawn = 0; /* the last page stays; what is said next stands below it */
+    pl_run_show_end(r, complete);
 }
 
 /* Learners hear of the end by themselves; only those who do not are told. */

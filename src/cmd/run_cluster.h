@@ -90,13 +90,13 @@ void pl_run_proxy_stop(struct pl_run *r);
 /* run_show.c */
 void pl_run_take_status(struct pl_run *r);                     /* from the pipe */
 void pl_run_take_view(struct pl_run *r, struct pl_bytes json); /* one status */
+void pl_run_take_last_status(struct pl_run *r);                /* what home left when the run was complete */
 void pl_run_show(struct pl_run *r, bool now);
+void pl_run_show_end(struct pl_run *r, bool complete); /* the last page: what has become of the run */
 /* Said when it happens, and kept for the report. */
 void pl_run_event(struct pl_run *r, const char *name, const char *what);
 
-/* run_report.c. The home shard's last word about the run; what the watcher saw last may be a second older. */
-void pl_run_take_last_status(struct pl_run *r);
-/* PL_EXIT_OK, or the code after saying what is wrong. */
+/* run_report.c: PL_EXIT_OK, or the code after saying what is wrong. */
 int pl_run_report(struct pl_run *r);
 
 #endif

@@ -105,18 +105,6 @@ static enum pelago_status assemble(struct pl_run *r, struct pl_weights *w)
     return pl_cluster_save_params(&m, r->args.out, &r->err);
 }
 
-void pl_run_take_last_status(struct pl_run *r)
-{
-    struct pl_posix_dir *dir = NULL;
-    struct pl_buf text;
-    pl_buf_init(&text, &r->alloc, PL_JSON_BYTES_MAX);
-    if (pl_posix_dir_open(&dir, &r->alloc, r->home, PL_POSIX_DIR_EXISTING, NULL) == PELAGO_OK &&
-        pl_home_read(dir, "status.json", &text, NULL) == PELAGO_OK)
-        pl_run_take_view(r, (struct pl_bytes){text.data, text.len});
-    pl_posix_dir_close(dir);
-    pl_buf_release(&text);
-}
-
 /* ---- judging ---- */
 
 static enum pelago_status evaluate(struct pl_run *r, const struct pl_weights *w, const struct pl_dataset *d,

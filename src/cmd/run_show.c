@@ -37,7 +37,7 @@ static const char *note_of(const struct pl_run_process *p, const struct pl_view_
     if (c->state == PL_CHILD_WAITING || c->state == PL_CHILD_FAILED)
         return "dead";
     if (c->state == PL_CHILD_DONE)
-        return "done";
+        return c->status == 0 ? "done" : "stopped";
     return c->starts > 1 && (!l->alive || pl_clock_ns() - c->started_ns < returning_ns) ? "returning" : "";
 }
 
@@ -55,6 +55,7 @@ static void name_learners(struct pl_run *r)
             (void)snprintf(l->note, sizeof l->note, "%s", note_of(p, l));
         }
     }
+    pl_cluster_view_sort(&r->view);
 }
 
 void pl_run_take_view(struct pl_run *r, struct pl_bytes json)
@@ -98,6 +99,19 @@ void pl_run_take_status(struct pl_run *r)
     }
 }
 
+/* The home shard's last word about the run; what the watcher saw last may be a second older. */
+void pl_run_take_last_status(struct pl_run *r)
+{
+    struct pl_posix_dir *dir = NULL;
+    struct pl_buf text;
+    pl_buf_init(&text, &r->alloc, PL_JSON_BYTES_MAX);
+    if (pl_posix_dir_open(&dir, &r->alloc, r->home, PL_POSIX_DIR_EXISTING, NULL) == PELAGO_OK &&
+        pl_home_read(dir, "status.json", &text, NULL) == PELAGO_OK)
+        pl_run_take_view(r, (struct pl_bytes){text.data, text.len});
+    pl_posix_dir_close(dir);
+    pl_buf_release(&text);
+}
+
 /* ---- showing ---- */
 
 static void draw_page(struct pl_run *r, uint64_t now)
@@ -112,7 +126,7 @@ static void draw_page(struct pl_run *r, uint64_t now)
         pl_cluster_view_page(&r->view, r->history.rate, r->screen.color, rows, p);
     else
         pl_page_add(p, "starting a syncer and %u learners ...", r->settings.learners);
-    if (r->known && now - r->heard_ns > stale_ns)
+    if (r->known && !r->ending && now - r->heard_ns > stale_ns)
         pl_page_add(p, "(the syncer has not answered for %s; learners train on)",
                     pl_view_time((double)(now - r->heard_ns) * 1e-9).at);
     pl_page_add(p, "%s", "");
@@ -121,7 +135,8 @@ static void draw_page(struct pl_run *r, uint64_t now)
         const struct pl_run_event *e = &r->history.events[i % PL_RUN_EVENTS];
         pl_page_add(p, "%8s  %s", pl_view_time(e->seconds).at, e->text);
     }
-    pl_page_add(p, "%8s  Ctrl-C stops; the run can go on later", pl_view_time(pl_run_seconds(r)).at);
+    if (!r->ending)
+        pl_page_add(p, "%8s  Ctrl-C stops; the run can go on later", pl_view_time(pl_run_seconds(r)).at);
     pl_screen_draw(&r->screen, p);
 }
 
@@ -145,6 +160,17 @@ void pl_run_show(struct pl_run *r, bool now)
         draw_page(r, clock);
     else
         print_line(r);
+}
+
+void pl_run_show_end(struct pl_run *r, bool complete)
+{
+    pl_run_take_status(r);
+    if (complete)
+        pl_run_take_last_status(r);
+    else
+        (void)snprintf(r->view.phase, sizeof r->view.phase, "stopped");
+    pl_run_show(r, r->screen.live);
+    r->screen.drawn = 0; /* the last page stays; what is said next stands below it */
 }
 
 void pl_run_event(struct pl_run *r, const char *name, const char *what)
