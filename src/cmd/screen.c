@@ -18,7 +18,8 @@ void pl_screen_measure(struct pl_screen *s)
     }
     /* Lines that were cut for another width may have wrapped since: where the page begins is not known any more. */
     if (s->drawn > 0 && (cols != s->cols || rows != s->rows)) {
-        printf("\x1b[H\x1b[2J");
+        /* Clearing from the first line on, all at once, would put the old page into the lines to scroll back to. */
+        printf("\x1b[H\x1b[K\x1b[2H\x1b[J\x1b[H");
         s->drawn = 0;
     }
     s->cols = cols;

@@ -52,7 +52,8 @@ static double memory_gb(void)
     return getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_maxrss * 1024e-9 : 0;
 }
 
-static void make_line(const struct pl_train_view *v, const struct pl_progress *p, char *out, size_t cap)
+void pl_train_view_line(const struct pl_train_view *v, const struct pl_progress *p, uint32_t cols, char *out,
+                        size_t cap)
 {
     double left = v->total_tokens > p->tokens ? (double)(v->total_tokens - p->tokens) : 0;
     char share[32] = "";
@@ -64,22 +65,27 @@ static void make_line(const struct pl_train_view *v, const struct pl_progress *p
         p->step, v->total_steps, pl_view_count((double)p->tokens).at,
         pl_view_count((double)v->total_tokens).at, p->smooth, pl_view_count(v->rate).at, share,
         pl_view_time(v->rate > 0 ? left / v->rate : 0).at, memory_gb());
+    if (strlen(out) >= cols)
+        (void)snprintf(out, cap, "step %" PRIu64 "/%" PRIu64 "  %s of %s  loss %.3f  %s tokens/s  %s left",
+                       p->step, v->total_steps, pl_view_count((double)p->tokens).at,
+                       pl_view_count((double)v->total_tokens).at, p->smooth, pl_view_count(v->rate).at,
+                       pl_view_time(v->rate > 0 ? left / v->rate : 0).at);
 }
 
-/* A line that wraps would leave pieces of itself behind. */
-static void cut_to_terminal(char *line)
+static uint32_t columns(const struct pl_train_view *v)
 {
     struct winsize size;
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 && strlen(line) >= size.ws_col)
-        line[size.ws_col - 1] = '\0';
+    bool known = v->live && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+    return known ? size.ws_col : UINT32_MAX;
 }
 
 static void draw(struct pl_train_view *v, const struct pl_progress *p)
 {
     char line[256];
-    make_line(v, p, line, sizeof line);
-    if (v->live)
-        cut_to_terminal(line);
+    uint32_t cols = columns(v);
+    pl_train_view_line(v, p, cols, line, sizeof line);
+    if (strlen(line) >= cols)
+        line[cols - 1] = '\0'; /* one that wraps would leave pieces of itself behind */
     printf(v->live ? "\r%s\x1b[K" : "%s\n", line);
     v->drawn = v->live;
     fflush(stdout);

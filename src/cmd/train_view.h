@@ -25,6 +25,9 @@ bool pl_train_view_open_log(struct pl_train_view *v, const char *path);
 /* After a step that took so long. */
 void pl_train_view_step(struct pl_train_view *v, const struct pl_progress *p, const struct pl_step_report *r,
                         uint64_t took_ns);
+/* Without the share of the peak and the memory where all of it is not narrower than cols. */
+void pl_train_view_line(const struct pl_train_view *v, const struct pl_progress *p, uint32_t cols, char *out,
+                        size_t cap);
 /* A line that stays; the live line moves on below it. Nothing when quiet. */
 void pl_train_view_say(struct pl_train_view *v, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

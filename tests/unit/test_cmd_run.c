@@ -12,12 +12,15 @@
 #include "cmd/run_history.h"
 #include "cmd/run_report.h"
 #include "cmd/screen.h"
+#include "cmd/train_view.h"
 #include "os/clock.h"
 #include "tempdir.h"
 
+#include <pty.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -480,6 +483,60 @@ static void lines_are_cut_by_columns(void **state)
     }
 }
 
+/* What is left out where there are 80 columns are the share of the peak and the memory. */
+static void the_line_of_training_fits_80_columns(void **state)
+{
+    const struct pl_train_view v = {.total_tokens = 99900000,
+                                    .total_steps = 123456,
+                                    .rate = 12345,
+                                    .flops_token = 1e6,
+                                    .peak_flops = 1e12};
+    const struct pl_progress p = {.step = 100000, .tokens = 10000000, .smooth = 10.5};
+    char line[256];
+    (void)state;
+    pl_train_view_line(&v, &p, UINT32_MAX, line, sizeof line);
+    assert_non_null(strstr(line, "12.3k tokens/s, 1% of peak  2h 01m left  "));
+    assert_non_null(strstr(line, " GB"));
+    pl_train_view_line(&v, &p, 80, line, sizeof line);
+    assert_string_equal(line, "step 100000/123456  10.0M of 99.9M  loss 10.500  12.3k tokens/s  2h 01m left");
+    assert_true(strlen(line) < 80);
+}
+
+/* What is said while stdout is a terminal that had this size and gets another. */
+static size_t said_at_resize(const struct winsize *from, const struct winsize *to, char *out, size_t cap)
+{
+    struct pl_screen screen = {.live = true};
+    int outer, inner, before = dup(STDOUT_FILENO);
+    assert_int_equal(openpty(&outer, &inner, NULL, NULL, from), 0);
+    (void)fflush(stdout);
+    assert_true(dup2(inner, STDOUT_FILENO) >= 0);
+    pl_screen_measure(&screen);
+    screen.drawn = 5;
+    (void)ioctl(inner, TIOCSWINSZ, to);
+    pl_screen_measure(&screen);
+    printf("%u", screen.drawn);
+    (void)fflush(stdout);
+    ssize_t n = read(outer, out, cap - 1);
+    assert_true(dup2(before, STDOUT_FILENO) >= 0);
+    (void)close(before);
+    (void)close(inner);
+    (void)close(outer);
+    out[n > 0 ? n : 0] = '\0';
+    return screen.drawn;
+}
+
+/* Clearing everything at once, a terminal would keep the old page among the lines to scroll back to. */
+static void another_size_clears_the_page_and_leaves_no_copy(void **state)
+{
+    const struct winsize wide = {.ws_row = 24, .ws_col = 80}, narrow = {.ws_row = 20, .ws_col = 60};
+    char said[128];
+    (void)state;
+    assert_int_equal(said_at_resize(&wide, &wide, said, sizeof said), 5);
+    assert_string_equal(said, "5");
+    assert_int_equal(said_at_resize(&wide, &narrow, said, sizeof said), 0);
+    assert_string_equal(said, "\x1b[H\x1b[K\x1b[2H\x1b[J\x1b[H0");
+}
+
 static void a_sample_is_made_harmless(void **state)
 {
     struct pl_alloc alloc = pl_alloc_system();
@@ -519,6 +576,8 @@ int main(void)
         cmocka_unit_test(no_status_is_refused),
         cmocka_unit_test(a_small_terminal_shows_fewer_learners),
         cmocka_unit_test(lines_are_cut_by_columns),
+        cmocka_unit_test(the_line_of_training_fits_80_columns),
+        cmocka_unit_test(another_size_clears_the_page_and_leaves_no_copy),
         cmocka_unit_test(a_sample_is_made_harmless),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
