@@ -85,8 +85,9 @@ static bool keep_time(struct pl_chaos_run *r, struct pl_chaos_schedule *s, const
 static void sum_up(struct pl_chaos_run *r, const char *why)
 {
     char text[160];
-    (void)snprintf(text, sizeof text, "%s: %llu actions, %llu too late, %llu failed", why,
-                   (unsigned long long)r->done, (unsigned long long)r->late, (unsigned long long)r->failed);
+    (void)snprintf(text, sizeof text, "%s: %llu action%s, %llu too late, %llu failed", why,
+                   (unsigned long long)r->done, r->done == 1 ? "" : "s", (unsigned long long)r->late,
+                   (unsigned long long)r->failed);
     pl_chaos_log(r, "end", "plan", 0, true, text);
 }
 
@@ -116,7 +117,7 @@ int pl_chaos_perform(struct pl_chaos_run *r, const struct pl_chaos_plan *plan, s
     pl_alloc_free(r->alloc, r->slow, r->slow_room * sizeof *r->slow);
     if (r->failed == 0)
         return PL_EXIT_OK;
-    (void)pl_fail(err, PELAGO_IO, "%lu of %lu actions could not be done, the first of them on %s", r->failed,
-                  r->done, r->first_failure);
+    (void)pl_fail(err, PELAGO_IO, "%lu of %lu action%s could not be done, the first of them on %s", r->failed,
+                  r->done, r->done == 1 ? "" : "s", r->first_failure);
     return PL_EXIT_FAILED;
 }

@@ -143,16 +143,6 @@ void pl_page_add(struct pl_view_page *p, const char *format, ...)
     p->count++;
 }
 
-static struct pl_view_text bytes_text(uint64_t bytes)
-{
-    struct pl_view_text t;
-    double b = (double)bytes;
-    const char *unit = b >= 999.5e9 ? "TB" : b >= 999.5e6 ? "GB" : b >= 999.5e3 ? "MB" : "kB";
-    double scaled = b * (unit[0] == 'T' ? 1e-12 : unit[0] == 'G' ? 1e-9 : unit[0] == 'M' ? 1e-6 : 1e-3);
-    (void)snprintf(t.at, sizeof t.at, "%.*f %s", scaled < 99.95 ? 1 : 0, scaled, unit);
-    return t;
-}
-
 static struct pl_view_text loss_text(double loss)
 {
     struct pl_view_text t = {"-"}; /* nobody has trained a step yet, or nobody is there */
@@ -225,8 +215,8 @@ static void add_learner(const struct pl_cluster_view *v, const struct pl_view_le
                 : good ? "\x1b[32m"
                        : "\x1b[31m",
                 state, color ? "\x1b[0m" : "", loss_text(l->loss).at, l->steps,
-                pl_view_count(l->tokens_per_s).at, bytes_text(l->bytes_up).at, bytes_text(l->bytes_down).at,
-                share_text(l->merged_share).at, l->rejoined);
+                pl_view_count(l->tokens_per_s).at, pl_view_bytes(l->bytes_up).at,
+                pl_view_bytes(l->bytes_down).at, share_text(l->merged_share).at, l->rejoined);
 }
 
 void pl_cluster_view_page(const struct pl_cluster_view *v, double rate, bool color, uint32_t rows,
@@ -241,7 +231,7 @@ void pl_cluster_view_page(const struct pl_cluster_view *v, double rate, bool col
                 loss_text(v->loss).at, off, share_text(v->goodput).at, share_text(v->merged_alive).at,
                 v->alive, v->known);
     pl_page_add(out, "bytes   up %s  down %s   lost %" PRIu64 ", rejoined %" PRIu64 ", refused %" PRIu64,
-                bytes_text(v->bytes_up).at, bytes_text(v->bytes_down).at, v->lost,
+                pl_view_bytes(v->bytes_up).at, pl_view_bytes(v->bytes_down).at, v->lost,
                 pl_sub_sat(v->joins, v->known), v->refused);
     pl_page_add(out, "%s", "");
     pl_page_add(out, "%s %-11s %-9s %7s %7s %8s %7s %7s %6s %8s%s", bold, "learner", "state", "loss", "steps",
@@ -262,6 +252,6 @@ void pl_cluster_view_line(const struct pl_cluster_view *v, double rate, struct p
                 "down %s  lost %" PRIu64 "  ETA %s",
                 pl_view_count((double)v->tokens).at, pl_view_count((double)v->total_tokens).at,
                 loss_text(v->loss).at, pl_view_count(speed).at, v->alive, v->known,
-                share_text(v->merged_alive).at, share_text(v->goodput).at, bytes_text(v->bytes_up).at,
-                bytes_text(v->bytes_down).at, v->lost, eta_text(v, speed).at);
+                share_text(v->merged_alive).at, share_text(v->goodput).at, pl_view_bytes(v->bytes_up).at,
+                pl_view_bytes(v->bytes_down).at, v->lost, eta_text(v, speed).at);
 }

@@ -12,14 +12,21 @@
 
 /* ---- JSON ---- */
 
-static json_t *settings_json(const struct pl_settings *s)
+static json_t *settings_json(const struct pl_run *r)
 {
+    const struct pl_settings *s = &r->settings;
     json_t *j = json_object();
     (void)pl_json_put(j, "run", pl_json_bits_value(s->run_id));
     (void)pl_json_put(j, "model", json_string(s->model));
     (void)pl_json_put(j, "data", json_string(s->data));
     (void)pl_json_put(j, "algorithm", json_string(pl_algorithm_name(s->algorithm)));
     (void)pl_json_put(j, "tokens", json_integer((json_int_t)s->total_tokens));
+    if (r->args.time_ns > 0)
+        (void)pl_json_put(j, "time_s", json_real((double)r->args.time_ns * 1e-9));
+    (void)pl_json_put(j, "batch", json_integer(s->trainer.batch));
+    (void)pl_json_put(j, "seq", json_integer(s->trainer.seq));
+    (void)pl_json_put(j, "accumulate", json_integer(s->trainer.accumulate));
+    (void)pl_json_put(j, "seed", json_integer((json_int_t)s->trainer.seed));
     (void)pl_json_put(j, "learners", json_integer(s->learners));
     (void)pl_json_put(j, "shards", json_integer(s->shards));
     (void)pl_json_put(j, "fragments", json_integer(s->fragments));
@@ -129,7 +136,7 @@ enum pelago_status pl_report_json(const struct pl_run *r, const struct pl_run_re
 {
     json_t *root = json_object();
     bool good = pl_json_put(root, "pelago_report", json_integer(1)) &&
-                pl_json_put(root, "settings", settings_json(&r->settings)) &&
+                pl_json_put(root, "settings", settings_json(r)) &&
                 pl_json_put(root, "result", result_json(r, e)) &&
                 pl_json_put(root, "learners", learners_json(r)) &&
                 pl_json_put(root, "events", events_json(&r->history)) &&
@@ -162,6 +169,10 @@ static enum pelago_status say_settings(const struct pl_run *r, struct pl_buf *ou
                s->model, s->data, pl_algorithm_name(s->algorithm)));
     PL_TRY(say(out, "| tokens | %s |\n| learners | %u |\n| shards | %u |\n",
                pl_view_count((double)s->total_tokens).at, s->learners, s->shards));
+    if (r->args.time_ns > 0)
+        PL_TRY(say(out, "| at most this long | %s |\n", pl_view_time((double)r->args.time_ns * 1e-9).at));
+    PL_TRY(say(out, "| batch x sequence x accumulate | %u x %u x %u |\n| seed | %" PRIu64 " |\n",
+               s->trainer.batch, s->trainer.seq, s->trainer.accumulate, s->trainer.seed));
     return say(out, "| fragments, period, overlap, quorum | %u, %u, %u, %u |\n| up, down | %s, %s |\n",
                s->fragments, s->period, s->overlap, s->quorum, pl_codec_name(s->up), pl_codec_name(s->down));
 }
@@ -180,8 +191,8 @@ static enum pelago_status say_result(const struct pl_run *r, const struct pl_run
         PL_TRY(say(out, "| the data's own entropy | %.4f nats a token |\n", e->floor_loss));
     if (r->known) {
         PL_TRY(say(out, "| tokens trained | %s |\n", pl_view_count((double)r->view.tokens).at));
-        PL_TRY(say(out, "| bytes up, down | %s, %s |\n", pl_view_count((double)r->view.bytes_up).at,
-                   pl_view_count((double)r->view.bytes_down).at));
+        PL_TRY(say(out, "| bytes up, down | %s, %s |\n", pl_view_bytes(r->view.bytes_up).at,
+                   pl_view_bytes(r->view.bytes_down).at));
         if (r->view.goodput >= 0)
             PL_TRY(say(out, "| goodput | %.1f%% |\n", 100 * r->view.goodput));
         if (r->view.merged_alive >= 0)

@@ -29,6 +29,16 @@ struct pl_view_text pl_view_count(double count)
     return t;
 }
 
+struct pl_view_text pl_view_bytes(uint64_t bytes)
+{
+    struct pl_view_text t;
+    double b = (double)bytes;
+    const char *unit = b >= 999.5e9 ? "TB" : b >= 999.5e6 ? "GB" : b >= 999.5e3 ? "MB" : "kB";
+    double scaled = b * (unit[0] == 'T' ? 1e-12 : unit[0] == 'G' ? 1e-9 : unit[0] == 'M' ? 1e-6 : 1e-3);
+    (void)snprintf(t.at, sizeof t.at, "%.*f %s", scaled < 99.95 ? 1 : 0, scaled, unit);
+    return t;
+}
+
 struct pl_view_text pl_view_time(double seconds)
 {
     struct pl_view_text t;

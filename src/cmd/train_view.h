@@ -44,6 +44,7 @@ struct pl_view_text {
     char at[32];
 };
 struct pl_view_text pl_view_count(double count);
-struct pl_view_text pl_view_time(double seconds); /* "1h 02m", "3m 07s", "12s" */
+struct pl_view_text pl_view_bytes(uint64_t bytes); /* "1.2 MB" */
+struct pl_view_text pl_view_time(double seconds);  /* "1h 02m", "3m 07s", "12s" */
 
 #endif

@@ -144,6 +144,8 @@ grep -q "mount a tmpfs" "$dir/other/chaos.jsonl" || fail "filling / was not refu
 printf '{"syncers":[],"learners":[{"name":"learner-1","pid":null,"dir":"/"}]}' >"$dir/other/run.json"
 "$pelago" chaos "$dir/other" --kill-every 100ms --for 250ms --quiet || fail "killing the dead is no failure"
 grep -q "2 actions, 2 too late, 0 failed" "$dir/other/chaos.jsonl" || fail "it is not told: $(tail -n 3 "$dir/other/chaos.jsonl")"
+"$pelago" chaos "$dir/other" --kill-every 200ms --for 250ms --quiet || fail "killing the dead once is no failure"
+grep -q "1 action, 1 too late, 0 failed" "$dir/other/chaos.jsonl" || fail "one is not one: $(tail -n 3 "$dir/other/chaos.jsonl")"
 
 # ---- a file that names more processes than there can be ----
 python3 -c 'import json, sys

@@ -537,6 +537,32 @@ static void another_size_clears_the_page_and_leaves_no_copy(void **state)
     assert_string_equal(said, "\x1b[H\x1b[K\x1b[2H\x1b[J\x1b[H0");
 }
 
+static void a_report_has_units_and_the_settings_of_work(void **state)
+{
+    static struct pl_run run;
+    struct pl_alloc alloc = pl_alloc_system();
+    const struct pl_run_result result = {.seconds = 61};
+    struct pl_buf text;
+    (void)state;
+    run.known = true;
+    run.view.bytes_up = 45100000;
+    run.view.bytes_down = 1200000000;
+    run.args.time_ns = 90 * PL_SEC;
+    run.settings.trainer.batch = 8;
+    run.settings.trainer.seq = 256;
+    run.settings.trainer.accumulate = 2;
+    run.settings.trainer.seed = 7;
+    run.settings.algorithm = PL_ALGORITHM_DECOUPLED;
+    pl_buf_init(&text, &alloc, 1 << 16);
+    assert_int_equal(pl_report_md(&run, &result, &text), PELAGO_OK);
+    assert_int_equal(pl_buf_append(&text, "", 1), PELAGO_OK);
+    assert_non_null(strstr((char *)text.data, "| bytes up, down | 45.1 MB, 1.2 GB |\n"));
+    assert_non_null(strstr((char *)text.data, "| at most this long | 1m 30s |\n"));
+    assert_non_null(strstr((char *)text.data, "| batch x sequence x accumulate | 8 x 256 x 2 |\n"));
+    assert_non_null(strstr((char *)text.data, "| seed | 7 |\n"));
+    pl_buf_release(&text);
+}
+
 static void a_sample_is_made_harmless(void **state)
 {
     struct pl_alloc alloc = pl_alloc_system();
@@ -578,6 +604,7 @@ int main(void)
         cmocka_unit_test(lines_are_cut_by_columns),
         cmocka_unit_test(the_line_of_training_fits_80_columns),
         cmocka_unit_test(another_size_clears_the_page_and_leaves_no_copy),
+        cmocka_unit_test(a_report_has_units_and_the_settings_of_work),
         cmocka_unit_test(a_sample_is_made_harmless),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
