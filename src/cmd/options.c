@@ -289,6 +289,25 @@ bool pl_options_parse(const struct pl_options *o, int argc, char **argv, struct 
     return true;
 }
 
+/* What does not fit into its column, or into 80 columns, goes on in the next line. */
+static void help_line(const char *left, const char *help)
+{
+    enum { LEFT = 22, RIGHT = 80 - 2 - LEFT - 1 };
+    printf("  %-*s", (int)LEFT, left);
+    if (strlen(left) > LEFT)
+        printf("\n%*s", (int)LEFT + 2, "");
+    while (strlen(help) > RIGHT) {
+        size_t len = RIGHT;
+        while (len > 0 && help[len] != ' ')
+            len--;
+        if (len == 0)
+            len = strcspn(help, " "); /* one word that is wider */
+        printf(" %.*s\n%*s", (int)len, help, (int)LEFT + 2, "");
+        help += len + strspn(help + len, " ");
+    }
+    printf(" %s\n", help);
+}
+
 void pl_options_help(const struct pl_options *o)
 {
     printf("usage: pelago %s %s\n\n%s\n\n", o->command, o->usage, o->about);
@@ -297,7 +316,7 @@ void pl_options_help(const struct pl_options *o)
         char left[64];
         (void)snprintf(left, sizeof left, "--%s%s%s", option->name, option->value != NULL ? " " : "",
                        option->value != NULL ? option->value : "");
-        printf("  %-22s %s\n", left, option->help);
+        help_line(left, option->help);
     }
-    printf("  %-22s %s\n", "-h, --help", "this page");
+    help_line("-h, --help", "this page");
 }

@@ -130,12 +130,51 @@ static void help_stops_everything(void **state)
     assert_int_equal(second, HELPED);
 }
 
+/* What a help page says, by way of a file in place of stdout. */
+static void read_help(const struct pl_options *o, char *out, size_t cap)
+{
+    FILE *page = tmpfile();
+    int before = dup(STDOUT_FILENO);
+    assert_non_null(page);
+    (void)fflush(stdout);
+    assert_true(dup2(fileno(page), STDOUT_FILENO) >= 0);
+    pl_options_help(o);
+    (void)fflush(stdout);
+    assert_true(dup2(before, STDOUT_FILENO) >= 0);
+    (void)close(before);
+    rewind(page);
+    out[fread(out, 1, cap - 1, page)] = '\0';
+    (void)fclose(page);
+}
+
+static void help_goes_on_in_the_next_line(void **state)
+{
+    static const char long_help[] =
+        "a sentence that goes on and on, so that in one line it would not fit into 80 columns "
+        "with what stands before it; and then some more of it";
+    static const struct pl_option long_table[] = {
+        {"text", "WORD", long_help, PL_OPTION_TEXT, &text, 0, 0},
+        {"a-name-that-is-wide", "FOLDER", "of something", PL_OPTION_TEXT, &text, 0, 0},
+    };
+    const struct pl_options o = {"test", "WORD", "Tests options.", long_table, 2};
+    char page[2048];
+    (void)state;
+    read_help(&o, page, sizeof page);
+    for (const char *line = page; *line != '\0'; line += strcspn(line, "\n") + 1)
+        assert_in_range(strcspn(line, "\n"), 0, 80);
+    assert_non_null(strstr(page,
+                           "  --text WORD            a sentence that goes on and on, so that in one line it\n"
+                           "                         would not fit into 80 columns with what stands before\n"
+                           "                         it; and then some more of it\n"));
+    assert_non_null(strstr(page, "  --a-name-that-is-wide FOLDER\n                         of something\n"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_is_read),       cmocka_unit_test(counts_have_units),
         cmocka_unit_test(wrong_values_are_refused), cmocka_unit_test(dashes_end_the_options),
-        cmocka_unit_test(help_stops_everything),
+        cmocka_unit_test(help_stops_everything),    cmocka_unit_test(help_goes_on_in_the_next_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
