@@ -30,5 +30,7 @@ if [ ! -f "$folder/build.ninja" ] || [ "$wanted" != "$(cat "$inputs" 2>/dev/null
     log=$(meson setup "$folder" "$@") || { echo "$log"; exit 1; }
     echo "$wanted" >"$inputs"
 fi
+quiet=--quiet
+if [ -t 1 ]; then quiet=; fi # a person sees how far it is, in one line
 # shellcheck disable=SC2086  # words are meant to split
-exec ninja --quiet -C "$folder" ${JOBS:+-j "$JOBS"} ${TARGETS:-}
+exec ninja $quiet -C "$folder" ${JOBS:+-j "$JOBS"} ${TARGETS:-}
