@@ -9,6 +9,7 @@
 #include "base/fmt.h"
 #include "base/pool.h"
 #include "cmd/cluster_home.h"
+#include "cmd/learner_line.h"
 #include "cmd/options.h"
 #include "cmd/text.h"
 #include "data/input.h"
@@ -17,6 +18,7 @@
 #include "host/reduce_learner.h"
 #include "model/engine.h"
 #include "net/address.h"
+#include "os/clock.h"
 #include "os/errors.h"
 #include "train/dataset.h"
 
@@ -27,7 +29,7 @@
 #include <unistd.h>
 
 static const char command[] = "learner";
-static const uint64_t stats_ms = 1000;
+static const uint64_t stats_ms = 1000, progress_ms = 60000;
 
 struct learner {
     const char *join, *address, *dir, *data, *local_data, *backend, *config, *stats, *capture;
@@ -40,7 +42,9 @@ struct learner {
     char token[PL_TOKEN_TEXT_MAX]; /* "": none */
     uv_loop_t loop;
     uv_signal_t term, interrupt;
-    uv_timer_t timer;
+    uv_timer_t timer, progress;
+    struct pl_learner_host_view said; /* in the last line about progress */
+    uint64_t said_ns;
     FILE *stats_file, *capture_file;
     struct pl_settings settings;
     struct pl_learner_host *host;     /* or */
@@ -203,6 +207,28 @@ static void on_timer(uv_timer_t *timer)
     write_stats(timer->data);
 }
 
+/* The first fragment that is none ends the count; the synchronous algorithms have none at all. */
+static uint64_t count_merges(const struct learner *l)
+{
+    uint64_t version, digest, sum = 0;
+    for (uint32_t i = 0; l->host != NULL && pl_learner_host_version(l->host, i, &version, &digest); i++)
+        sum += version;
+    return l->host != NULL ? sum : PL_NONE64;
+}
+
+static void on_progress(uv_timer_t *timer)
+{
+    struct learner *l = timer->data;
+    struct pl_learner_host_view now;
+    char line[PL_TEXT_MAX];
+    uint64_t now_ns = pl_clock_ns();
+    host_view(l, &now);
+    pl_learner_line(&now, &l->said, (double)(now_ns - l->said_ns) * 1e-9, count_merges(l), line, sizeof line);
+    pl_log_line(NULL, line);
+    l->said = now;
+    l->said_ns = now_ns;
+}
+
 static void on_signal(uv_signal_t *handle, int number)
 {
     struct learner *l = handle->data;
@@ -264,7 +290,11 @@ static enum pelago_status begin(struct learner *l)
     (void)uv_signal_init(&l->loop, &l->term);
     (void)uv_signal_init(&l->loop, &l->interrupt);
     (void)uv_timer_init(&l->loop, &l->timer);
-    l->term.data = l->interrupt.data = l->timer.data = l;
+    (void)uv_timer_init(&l->loop, &l->progress);
+    l->term.data = l->interrupt.data = l->timer.data = l->progress.data = l;
+    host_view(l, &l->said);
+    l->said_ns = pl_clock_ns();
+    (void)uv_timer_start(&l->progress, on_progress, progress_ms, progress_ms);
     (void)uv_signal_start(&l->term, on_signal, SIGTERM);
     (void)uv_signal_start(&l->interrupt, on_signal, SIGINT);
     if (l->stats_file != NULL)

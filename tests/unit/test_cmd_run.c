@@ -5,7 +5,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/limits.h"
 #include "cmd/cluster_view.h"
+#include "cmd/learner_line.h"
 #include "cmd/run_args.h"
 #include "cmd/run_children.h"
 #include "cmd/run_file.h"
@@ -563,6 +565,18 @@ static void a_report_has_units_and_the_settings_of_work(void **state)
     pl_buf_release(&text);
 }
 
+static void a_learner_says_how_it_goes_on(void **state)
+{
+    const struct pl_learner_host_view before = {.tokens = 40000};
+    const struct pl_learner_host_view now = {.tokens = 100000, .steps = 50, .loss = 2.5, .live = true};
+    char line[128];
+    (void)state;
+    pl_learner_line(&now, &before, 60, 12, line, sizeof line);
+    assert_string_equal(line, "learner.progress step=50 loss=2.5000 tokens_per_s=1000 merges=12 live=1");
+    pl_learner_line(&before, &now, 0, PL_NONE64, line, sizeof line);
+    assert_string_equal(line, "learner.progress step=0 loss=0.0000 tokens_per_s=0 live=0");
+}
+
 static void a_sample_is_made_harmless(void **state)
 {
     struct pl_alloc alloc = pl_alloc_system();
@@ -605,6 +619,7 @@ int main(void)
         cmocka_unit_test(the_line_of_training_fits_80_columns),
         cmocka_unit_test(another_size_clears_the_page_and_leaves_no_copy),
         cmocka_unit_test(a_report_has_units_and_the_settings_of_work),
+        cmocka_unit_test(a_learner_says_how_it_goes_on),
         cmocka_unit_test(a_sample_is_made_harmless),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
