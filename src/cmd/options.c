@@ -289,10 +289,52 @@ bool pl_options_parse(const struct pl_options *o, int argc, char **argv, struct 
     return true;
 }
 
+enum { HELP_COLS = 80 };
+
+/* The words of one line after those that stand in the line already; returns how wide that is then. */
+static size_t fill(const char *words, size_t len, size_t used)
+{
+    while (len > 0) {
+        size_t word = 0;
+        while (word < len && words[word] != ' ')
+            word++;
+        if (word > 0 && used > 0 && used + 1 + word > HELP_COLS) {
+            printf("\n");
+            used = 0;
+        }
+        if (word > 0) {
+            printf("%s%.*s", used > 0 ? " " : "", (int)word, words);
+            used += word + (used > 0 ? 1 : 0);
+        }
+        word += word < len ? 1 : 0;
+        words += word;
+        len -= word;
+    }
+    return used;
+}
+
+/* Sentences are filled anew; indented lines are there to be copied and stay as they are. */
+static void help_text(const char *text)
+{
+    size_t used = 0;
+    while (*text != '\0') {
+        size_t end = strcspn(text, "\n");
+        if (end == 0 || text[0] == ' ') {
+            printf("%s%.*s\n", used > 0 ? "\n" : "", (int)end, text);
+            used = 0;
+        } else {
+            used = fill(text, end, used);
+        }
+        text += end + (text[end] == '\n' ? 1 : 0);
+    }
+    if (used > 0)
+        printf("\n");
+}
+
 /* What does not fit into its column, or into 80 columns, goes on in the next line. */
 static void help_line(const char *left, const char *help)
 {
-    enum { LEFT = 22, RIGHT = 80 - 2 - LEFT - 1 };
+    enum { LEFT = 22, RIGHT = HELP_COLS - 2 - LEFT - 1 };
     printf("  %-*s", (int)LEFT, left);
     if (strlen(left) > LEFT)
         printf("\n%*s", (int)LEFT + 2, "");
@@ -310,7 +352,9 @@ static void help_line(const char *left, const char *help)
 
 void pl_options_help(const struct pl_options *o)
 {
-    printf("usage: pelago %s %s\n\n%s\n\n", o->command, o->usage, o->about);
+    printf("usage: pelago %s %s\n\n", o->command, o->usage);
+    help_text(o->about);
+    printf("\n");
     for (uint32_t i = 0; i < o->count; i++) {
         const struct pl_option *option = &o->table[i];
         char left[64];

@@ -152,16 +152,22 @@ static void help_goes_on_in_the_next_line(void **state)
     static const char long_help[] =
         "a sentence that goes on and on, so that in one line it would not fit into 80 columns "
         "with what stands before it; and then some more of it";
+    static const char about[] =
+        "Sentences of which the first line ends, as it happens, where it is a little too wide.\n"
+        "They go on:\n\n    a line to copy\n\nAnd end.";
     static const struct pl_option long_table[] = {
         {"text", "WORD", long_help, PL_OPTION_TEXT, &text, 0, 0},
         {"a-name-that-is-wide", "FOLDER", "of something", PL_OPTION_TEXT, &text, 0, 0},
     };
-    const struct pl_options o = {"test", "WORD", "Tests options.", long_table, 2};
+    const struct pl_options o = {"test", "WORD", about, long_table, 2};
     char page[2048];
     (void)state;
     read_help(&o, page, sizeof page);
     for (const char *line = page; *line != '\0'; line += strcspn(line, "\n") + 1)
         assert_in_range(strcspn(line, "\n"), 0, 80);
+    assert_non_null(
+        strstr(page, "\n\nSentences of which the first line ends, as it happens, where it is a little too\n"
+                     "wide. They go on:\n\n    a line to copy\n\nAnd end.\n\n  --text"));
     assert_non_null(strstr(page,
                            "  --text WORD            a sentence that goes on and on, so that in one line it\n"
                            "                         would not fit into 80 columns with what stands before\n"
