@@ -565,6 +565,52 @@ static void a_report_has_units_and_the_settings_of_work(void **state)
     pl_buf_release(&text);
 }
 
+/* The page that stays, by way of a file in place of stdout. */
+static void last_page(struct pl_run *run, bool complete, char *out, size_t cap)
+{
+    FILE *file = tmpfile();
+    int before = dup(STDOUT_FILENO);
+    assert_non_null(file);
+    (void)fflush(stdout);
+    assert_true(dup2(fileno(file), STDOUT_FILENO) >= 0);
+    pl_run_show_end(run, complete);
+    (void)fflush(stdout);
+    assert_true(dup2(before, STDOUT_FILENO) >= 0);
+    (void)close(before);
+    rewind(file);
+    out[fread(out, 1, cap - 1, file)] = '\0';
+    (void)fclose(file);
+}
+
+static void the_last_page_is_of_the_end(void **state)
+{
+    static const char ended[] = "{\"phase\": \"done\", \"tokens\": 1000000, \"total_tokens\": 1000000}";
+    static struct pl_run run;
+    char shown[8192];
+    struct tempdir t;
+    (void)state;
+    tempdir_init(&t);
+    tempdir_put(&t, "status.json", ended, sizeof ended - 1);
+    run.alloc = pl_alloc_system();
+    pl_buf_init(&run.status, &run.alloc, PL_RUN_STATUS_BYTES_MAX);
+    (void)snprintf(run.home, sizeof run.home, "%s", tempdir_path(&t, "."));
+    run.pipe_in = -1;
+    run.begin_ns = pl_clock_ns();
+    run.screen.live = true;
+    pl_run_take_view(&run, (struct pl_bytes){status, strlen(status)});
+    run.ending = true;
+    last_page(&run, false, shown, sizeof shown);
+    assert_non_null(strstr(shown, "  stopped  "));
+    assert_null(strstr(shown, "Ctrl-C"));
+    last_page(&run, true, shown, sizeof shown);
+    assert_non_null(strstr(shown, "  done  "));
+    assert_non_null(strstr(shown, "1.00M of 1.00M  [################] 100%  the run is complete"));
+    assert_null(strstr(shown, "Ctrl-C"));
+    assert_int_equal(run.screen.drawn, 0);
+    pl_buf_release(&run.status);
+    tempdir_release(&t);
+}
+
 static void a_learner_says_how_it_goes_on(void **state)
 {
     const struct pl_learner_host_view before = {.tokens = 40000};
@@ -619,6 +665,7 @@ int main(void)
         cmocka_unit_test(the_line_of_training_fits_80_columns),
         cmocka_unit_test(another_size_clears_the_page_and_leaves_no_copy),
         cmocka_unit_test(a_report_has_units_and_the_settings_of_work),
+        cmocka_unit_test(the_last_page_is_of_the_end),
         cmocka_unit_test(a_learner_says_how_it_goes_on),
         cmocka_unit_test(a_sample_is_made_harmless),
     };
