@@ -165,10 +165,13 @@ void pl_run_show(struct pl_run *r, bool now)
 void pl_run_show_end(struct pl_run *r, bool complete)
 {
     pl_run_take_status(r);
+    double loss = r->view.loss;
     if (complete)
         pl_run_take_last_status(r);
     else
         (void)snprintf(r->view.phase, sizeof r->view.phase, "stopped");
+    if (r->view.loss <= 0)
+        r->view.loss = loss; /* at the very end nobody trains any more */
     pl_run_show(r, r->screen.live);
     r->screen.drawn = 0; /* the last page stays; what is said next stands below it */
 }

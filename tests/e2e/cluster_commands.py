@@ -515,7 +515,7 @@ def whole_run():
         assert int(Path(f"/proc/{child['pid']}/stat").read_text().split()[3]) == p.popen.pid
     names = [x["name"] for x in children(out, "learners")]
     until(lambda: sorted(x.get("name", "") for x in status(out)["learners"]) == names, "names in the status", p.popen)
-    assert all(f"  {name}  " in run("status", out / "syncer")[0] for name in names)
+    assert all(f" {name}  " in run("status", out / "syncer")[0] for name in names)
     before = (out / "run.json").read_text()
     refused("another pelago is at work in", "run", "--out", out, "--resume")
     assert (out / "run.json").read_text() == before

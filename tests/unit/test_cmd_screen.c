@@ -342,6 +342,7 @@ static void the_last_page_is_of_the_end(void **state)
     assert_null(strstr(shown, "Ctrl-C"));
     last_page(&run, true, shown, sizeof shown);
     assert_non_null(strstr(shown, "  done  "));
+    assert_non_null(strstr(shown, "loss    2.5000 "));
     assert_non_null(strstr(shown, "1.00M of 1.00M  [################] 100%  the run is complete"));
     assert_null(strstr(shown, "Ctrl-C"));
     assert_int_equal(run.screen.drawn, 0);
