@@ -141,7 +141,8 @@ static bool is_news(struct pl_learner_host *h, const struct pl_trace *t)
         struct pl_lshard *s = &h->shards[t->arg[0]];
         bool before = s->live;
         s->live = t->code == PL_TRACE_LEARN_LIVE;
-        h->last_trouble[0] = s->live ? '\0' : h->last_trouble[0];
+        if (s->live)
+            pl_trouble_over(&s->trouble);
         return s->live != before;
     }
     return t->code == PL_TRACE_LEARN_DISCARD || t->code == PL_TRACE_LEARN_FETCH;

@@ -23,6 +23,7 @@
 #include "host/home.h"
 #include "host/learner_host.h"
 #include "host/learner_trainer.h"
+#include "host/trouble.h"
 #include "host/work.h"
 #include "train/batches.h"
 #include "train/dataset.h"
@@ -118,6 +119,7 @@ struct pl_lshard {
     struct pl_llink links[2];
     char address[PL_ADDRESS_MAX]; /* "": not known */
     bool live;                    /* as was last said */
+    struct pl_trouble trouble;    /* of the control connection */
     uint32_t *queue;              /* fragments to send, in order */
     uint32_t queue_len;
 };
@@ -211,7 +213,6 @@ struct pl_learner_host {
     struct pl_bucket bucket;
     struct pl_lshard *shards; /* [settings.shards] */
     uint64_t bytes_up, bytes_down;
-    char last_trouble[PL_TEXT_MAX + 1]; /* said once */
     struct pl_ldoor *door;
     /* values */
     struct pl_lfragment *fragments; /* [layout.fragment_count] */

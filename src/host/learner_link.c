@@ -6,6 +6,7 @@
 #include "host/learner_host_int.h"
 
 #include "base/check.h"
+#include "os/clock.h"
 #include "wire/chunk.h"
 
 #include <string.h>
@@ -152,6 +153,20 @@ static void forget(struct pl_llink *l)
         l->h->shards[l->shard].queue_len = 0;
 }
 
+/* Nobody may be looking when it is said first, and a syncer that has moved is not found by waiting. */
+static void say_trouble(const struct pl_llink *l, bool was_up, const char *why)
+{
+    struct pl_trouble *t = &l->h->shards[l->shard].trouble;
+    uint64_t now = pl_clock_ns();
+    if (!pl_trouble_is_due(t, why, now))
+        return;
+    pl_lhost_log(l->h, "%s shard %u: %s", was_up ? "lost" : "cannot reach", (unsigned)l->shard, why);
+    uint64_t minutes = (now - t->since_ns) / (60 * PL_SEC);
+    if (minutes > 0)
+        pl_lhost_log(l->h, "shard %u has been away for %lu min; training goes on%s", (unsigned)l->shard,
+                     minutes, l->shard == 0 ? "; if it has moved, start again with --address HOST:PORT" : "");
+}
+
 static void on_closed(void *user, struct pl_conn *conn, const struct pl_error *why)
 {
     struct pl_llink *l = user;
@@ -160,10 +175,8 @@ static void on_closed(void *user, struct pl_conn *conn, const struct pl_error *w
     pl_assert(l->conn == conn);
     bool was_up = l->up;
     forget(l);
-    if (l->link == PL_LINK_CONTROL && strcmp(h->last_trouble, why->text) != 0) {
-        pl_lhost_log(h, "%s shard %u: %s", was_up ? "lost" : "cannot reach", (unsigned)l->shard, why->text);
-        memcpy(h->last_trouble, why->text, sizeof h->last_trouble);
-    }
+    if (l->link == PL_LINK_CONTROL)
+        say_trouble(l, was_up, why->text);
     if (!was_up && l->shard != 0)
         h->shards[l->shard].address[0] = '\0'; /* it may have moved */
     pl_lhost_step(h, &ev);
