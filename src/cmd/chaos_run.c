@@ -55,15 +55,19 @@ static enum pelago_status make_schedule(struct pl_chaos_run *r, const struct pl_
                                   c->count - c->learners, r->alloc, err);
 }
 
-/* Until the plan's end, a signal, or the end of the run. True: the run ended first. */
+/* Until the plan's end, a signal, or the end of the run. True: the run ended first. A plan that says when it ends lasts so
+ * long, though nothing may be left to do. */
 static bool keep_time(struct pl_chaos_run *r, struct pl_chaos_schedule *s, const sigset_t *sleeping)
 {
     struct pl_chaos_event ev;
+    uint64_t until_ns = s->plan->until_ns == PL_NEVER ? 0 : r->start_ns + s->plan->until_ns;
     uint64_t look_ns = r->start_ns + PL_SEC;
     uint32_t gone = 0;
     bool more = pl_chaos_schedule_next(s, &ev);
-    while (more && !interrupted && gone < GONE_LOOKS) {
-        uint64_t now = pl_clock_ns(), due = r->start_ns + ev.at_ns;
+    while (!interrupted && gone < GONE_LOOKS) {
+        uint64_t now = pl_clock_ns(), due = more ? r->start_ns + ev.at_ns : until_ns;
+        if (now >= due && !more)
+            break;
         if (now >= due) {
             pl_chaos_act(r, &ev);
             more = pl_chaos_schedule_next(s, &ev);

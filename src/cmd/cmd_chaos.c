@@ -46,13 +46,15 @@ static int add_time(struct pl_buf *text, const char *option, const char *value, 
     return add(text, line);
 }
 
-/* A rate is a line of a plan. */
+/* A rate is a line of a plan. Without --for it goes on until the run is gone, or longer than any run. */
 static int add_rates(const struct chaos_call *call, struct pl_buf *text)
 {
     char stop[96], partition[96];
     uint64_t ns;
     if (!pl_unit_time(call->stop_for, &ns) || !pl_unit_time(call->partition_for, &ns))
         return pl_usage_error("chaos", "--stop-for and --partition-for expect times such as 5s");
+    const char *every = call->about ? "about every " : "every ",
+               *to = call->until == NULL ? " to 87600h" : "";
     (void)snprintf(stop, sizeof stop, " stop random learner for %.40s", call->stop_for);
     (void)snprintf(partition, sizeof partition, " partition half learners for %.40s", call->partition_for);
     const struct {
@@ -66,9 +68,10 @@ static int add_rates(const struct chaos_call *call, struct pl_buf *text)
         {"partition-every", call->partition_every, partition},
     };
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
+        char after[128];
+        (void)snprintf(after, sizeof after, "%s%s", to, rates[i].after);
         int code = rates[i].value == NULL ? PL_EXIT_OK
-                                          : add_time(text, rates[i].option, rates[i].value,
-                                                     call->about ? "about every " : "every ", rates[i].after);
+                                          : add_time(text, rates[i].option, rates[i].value, every, after);
         if (code != PL_EXIT_OK)
             return code;
     }
@@ -195,6 +198,12 @@ static int print_events(const struct pl_chaos_plan *plan, uint32_t learners, uin
     return code;
 }
 
+static bool has_rates(const struct chaos_call *call)
+{
+    return call->kill_every != NULL || call->kill_syncer_every != NULL || call->stop_every != NULL ||
+           call->slow_every != NULL || call->reset_every != NULL || call->partition_every != NULL;
+}
+
 static int with_plan(const struct chaos_call *call, struct pl_cluster *c, const struct pl_alloc *alloc)
 {
     struct pl_chaos_plan plan;
@@ -207,7 +216,9 @@ static int with_plan(const struct chaos_call *call, struct pl_cluster *c, const 
         pl_chaos_plan_parse(&plan, (const char *)text.data, text.len, alloc, &err) != PELAGO_OK)
         code = pl_refusal("chaos", &err);
     else if (code == PL_EXIT_OK) {
-        if (call->print)
+        if (call->dry && !call->print && has_rates(call) && plan.until_ns == PL_NEVER)
+            code = pl_usage_error("chaos", "rates go on until the run is gone: --dry-run needs --for TIME");
+        else if (call->print)
             (void)fwrite(text.data, 1, text.len, stdout);
         else if (call->dry)
             code = print_events(&plan, learners, c->count > c->learners ? c->count - c->learners : 1, alloc);

@@ -101,6 +101,9 @@ assert times == sorted(times)' "$dir/chaos.jsonl"
 rm "$dir/chaos.jsonl"
 "$pelago" chaos "$dir" --kill-every 300ms --for 3100ms --seed 3 --quiet
 [ "$(count '"action":"kill"')" = 10 ] || fail "ten kills expected, there are $(count '"action":"kill"')"
+python3 -c 'import json, sys
+last = [json.loads(line) for line in open(sys.argv[1])][-1]
+assert last["action"] == "end" and last["t_s"] >= 3.1, last' "$dir/chaos.jsonl" || fail "it did not last as long as --for says"
 
 # ---- a trace: node a goes for good, b comes back ----
 rm "$dir/chaos.jsonl"
@@ -221,7 +224,7 @@ touch "$dir/finish"
 sleep 0.2
 for name in syncer-0 $(seq -f 'learner-%.0f' 1 $learners); do kill -KILL "$(cat "$dir/pid-$name")" 2>/dev/null || true; done
 begin=$SECONDS
-"$pelago" chaos "$dir" --kill-every 1h --for 2h --quiet
+"$pelago" chaos "$dir" --kill-every 1h --quiet || fail "a rate without an end leaves with $?"
 [ $((SECONDS - begin)) -lt 30 ] || fail "it did not notice the end of the run"
 grep -q "the run ended" "$dir/chaos.jsonl" || fail "the end of the run is not told"
 echo "chaos: all good"
