@@ -19,7 +19,7 @@ static enum pelago_status parse_port(const char *text, struct pl_address *out, s
         v = v * 10 + (unsigned)(text[i] - '0');
     }
     if (!good || v > 65535)
-        return pl_fail(err, PELAGO_INVALID, "the port is a number from 0 to 65535, as in 10.0.0.7:7447");
+        return pl_fail(err, PELAGO_INVALID, "the port is a number from 0 to 65535, as in 10.0.0.7:7441");
     memcpy(out->port, text, n + 1);
     return PELAGO_OK;
 }
@@ -39,20 +39,20 @@ enum pelago_status pl_address_parse(const char *text, struct pl_address *out, st
     const char *host = text, *colon = strrchr(text, ':'), *end = colon;
     if (colon == NULL)
         return pl_fail(err, PELAGO_INVALID,
-                       "an address is written host:port, as in 10.0.0.7:7447; there is no port");
+                       "an address is written host:port, as in 10.0.0.7:7441; there is no port");
     if (text[0] == '[') {
         host = text + 1;
         end = colon - 1;
         if (end < host || *end != ']')
             return pl_fail(err, PELAGO_INVALID,
-                           "an IPv6 address is written in brackets, as in [fe80::1]:7447");
+                           "an IPv6 address is written in brackets, as in [fe80::1]:7441");
     } else if (memchr(text, ':', (size_t)(colon - text)) != NULL) {
-        return pl_fail(err, PELAGO_INVALID, "an IPv6 address is written in brackets, as in [fe80::1]:7447");
+        return pl_fail(err, PELAGO_INVALID, "an IPv6 address is written in brackets, as in [fe80::1]:7441");
     }
     size_t n = (size_t)(end - host);
     if (!host_is_plausible(host, n))
         return pl_fail(err, PELAGO_INVALID,
-                       "an address is written host:port, as in 10.0.0.7:7447; this host is none");
+                       "an address is written host:port, as in 10.0.0.7:7441; this host is none");
     memcpy(out->host, host, n);
     return parse_port(colon + 1, out, err);
 }

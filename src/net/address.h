@@ -21,13 +21,13 @@ struct pl_address {
     char port[6];
 };
 
-/* "host:port", "10.0.0.7:7447", "[fe80::1]:7447", "*:7447". INVALID with a sentence that shows how it is written. */
+/* "host:port", "10.0.0.7:7441", "[fe80::1]:7441", "*:7441". INVALID with a sentence that shows how it is written. */
 enum pelago_status pl_address_parse(const char *text, struct pl_address *out, struct pl_error *err);
 
 /* The same for one that others dial: it names one host, and its port is not 0. */
 enum pelago_status pl_address_dialable(const char *text, struct pl_error *err);
 
-/* "10.0.0.7:7447" or "[fe80::1]:7447"; an IPv4 address in IPv6 clothes is shown as what it is. */
+/* "10.0.0.7:7441" or "[fe80::1]:7441"; an IPv4 address in IPv6 clothes is shown as what it is. */
 void pl_address_print(const struct sockaddr *sa, char out[static PL_ADDRESS_MAX]);
 uint32_t pl_address_port(const struct sockaddr_storage *sa);
 
