@@ -2,6 +2,7 @@
 #include "cmd/options.h"
 
 #include "base/check.h"
+#include "base/limits.h"
 #include "cmd/cmd.h"
 #include "cmd/text.h"
 
@@ -145,18 +146,24 @@ static struct pl_text text_of_whole(enum pl_option_kind kind, uint64_t v)
     return t;
 }
 
+/* A limit that nobody meets is no help to a person; it is told only to whoever is above it. */
+static bool tells_max(const struct pl_option *option, uint64_t v)
+{
+    return option->max > 0 && (option->max < PL_COUNT_MAX || v > option->max);
+}
+
 static enum pelago_status bad_value(const struct pl_option *option, const char *before, const char *value,
                                     struct pl_error *err)
 {
     struct pl_text min = text_of_whole(option->kind, option->min);
     struct pl_text max = text_of_whole(option->kind, option->max);
+    bool upto = tells_max(option, 0);
     return pl_fail(err, PELAGO_INVALID, "%s%s is '%s', expected %s%s%s%s%s", before, option->name,
                    pl_text_clip(value).at, expectation(option->kind),
-                   option->max > 0   ? ", from "
+                   upto              ? ", from "
                    : option->min > 0 ? ", at least "
                                      : "",
-                   option->max > 0 || option->min > 0 ? min.at : "", option->max > 0 ? " to " : "",
-                   option->max > 0 ? max.at : "");
+                   upto || option->min > 0 ? min.at : "", upto ? " to " : "", upto ? max.at : "");
 }
 
 static enum pelago_status set_whole(const struct pl_option *option, const char *before, const char *value,
@@ -168,9 +175,10 @@ static enum pelago_status set_whole(const struct pl_option *option, const char *
     if (v < option->min || (option->max > 0 && v > option->max)) {
         struct pl_text min = text_of_whole(option->kind, option->min);
         struct pl_text max = text_of_whole(option->kind, option->max);
+        bool upto = tells_max(option, v);
         return pl_fail(err, PELAGO_INVALID, "%s%s is %s, expected %s%s%s%s", before, option->name,
-                       pl_text_clip(value).at, option->max > 0 ? "" : "at least ", min.at,
-                       option->max > 0 ? " to " : "", option->max > 0 ? max.at : "");
+                       pl_text_clip(value).at, upto ? "" : "at least ", min.at, upto ? " to " : "",
+                       upto ? max.at : "");
     }
     if (option->kind == PL_OPTION_U32)
         *(uint32_t *)option->into = (uint32_t)v;

@@ -17,18 +17,22 @@
 static bool flag;
 static const char *text, *list, *config;
 static uint32_t u32;
-static uint64_t rate, span;
+static uint64_t rate, span, steps;
 static struct pl_conf conf;
 static struct pl_words words;
 static char said[512];
 
 static const struct pl_option table[] = {
-    {"flag", NULL, "", PL_OPTION_FLAG, &flag, 0, 0},        {"text", "WORD", "", PL_OPTION_TEXT, &text, 0, 0},
-    {"list", "X,Y", "", PL_OPTION_LIST, &list, 0, 0},       {"u32", "N", "", PL_OPTION_U32, &u32, 1, 256},
-    {"max-up", "RATE", "", PL_OPTION_RATE, &rate, 1000, 0}, {"span", "TIME", "", PL_OPTION_TIME, &span, 0, 0},
+    {"flag", NULL, "", PL_OPTION_FLAG, &flag, 0, 0},
+    {"text", "WORD", "", PL_OPTION_TEXT, &text, 0, 0},
+    {"list", "X,Y", "", PL_OPTION_LIST, &list, 0, 0},
+    {"u32", "N", "", PL_OPTION_U32, &u32, 1, 256},
+    {"max-up", "RATE", "", PL_OPTION_RATE, &rate, 1000, 0},
+    {"span", "TIME", "", PL_OPTION_TIME, &span, 0, 0},
     {"config", "FILE", "", PL_OPTION_TEXT, &config, 0, 0},
+    {"steps", "N", "", PL_OPTION_U64, &steps, 1, PL_COUNT_MAX},
 };
-static const struct pl_options options = {"test", "", "", table, 7};
+static const struct pl_options options = {"test", "", "", table, 8};
 
 /* Up to 14 words after a file of this text, NULL at the end; what is said on stderr is in said. */
 static int parse(const char *yaml, const char *const *given)
@@ -108,6 +112,10 @@ static void mistakes_name_file_line_and_key(void **state)
     } wrong[] = {
         {"text: a\nu32: 257\n", "c.yaml, line 2: u32 is 257, expected 1 to 256.\n"},
         {"u32: 30s\n", "c.yaml, line 1: u32 is '30s', expected a whole number, from 1 to 256.\n"},
+        {"steps: 0\n", "c.yaml, line 1: steps is 0, expected at least 1.\n"},
+        {"steps: x\n", "c.yaml, line 1: steps is 'x', expected a whole number, at least 1.\n"},
+        {"steps: 5000000000000000000\n",
+         "c.yaml, line 1: steps is 5000000000000000000, expected 1 to 4611686018427387904.\n"},
         {"flag: yes\n", "c.yaml, line 1: flag is 'yes', expected true or false.\n"},
         {"flags: true\n", "c.yaml, line 1: there is no key 'flags'"},
         {"config: x\n", "c.yaml, line 1: there is no key 'config'"},
