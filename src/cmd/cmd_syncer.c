@@ -17,6 +17,7 @@
 #include "host/reduce_host.h"
 #include "host/syncer_host.h"
 #include "host/work.h"
+#include "net/address.h"
 #include "os/clock.h"
 
 #include <signal.h>
@@ -445,6 +446,8 @@ static bool parse(struct syncer *s, int argc, char **argv, int *code)
         *code = pl_usage_error(command, "unexpected '%s'", pl_text_clip(words.at[0]).at);
     else if (s->dir == NULL)
         *code = pl_usage_error(command, "--dir FOLDER is needed: the run lives there");
+    else if (s->advertise != NULL && pl_address_dialable(s->advertise, &s->err) != PELAGO_OK)
+        *code = pl_refusal(command, &s->err); /* now: a run once made refuses the corrected line */
     else
         return pl_cluster_args_check(&s->args, command, code);
     return false;

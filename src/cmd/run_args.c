@@ -91,11 +91,12 @@ static bool check_words(const struct pl_run_args *a, int *code)
 {
     struct pl_address listen;
     struct pl_error err;
-    if (pl_engine_backend_check(a->backend, &err) != PELAGO_INVALID &&
-        (a->listen == NULL || pl_address_parse(a->listen, &listen, &err) == PELAGO_OK))
-        return true;
-    *code = pl_refusal(pl_run_command, &err);
-    return false;
+    enum pelago_status st = pl_engine_backend_check(a->backend, &err);
+    if (st == PELAGO_OK && a->listen != NULL)
+        st = pl_address_parse(a->listen, &listen, &err);
+    if (st != PELAGO_OK)
+        *code = st == PELAGO_INVALID ? pl_refusal(pl_run_command, &err) : pl_failure(pl_run_command, &err);
+    return st == PELAGO_OK;
 }
 
 static bool check(struct pl_run_args *a, const struct pl_words *words, int *code)

@@ -177,6 +177,8 @@ def mistakes_of_syncers():
     assert token_of(again).startswith("pelago1-")
     again.end()
     refused("an address is written host:port", "syncer", "--dir", temp / "p2", "--listen", "nonsense", *TINY, code=2)
+    refused("nobody can dial the address foo", "syncer", "--dir", temp / "p2", "--advertise", "foo", *TINY, code=2)
+    assert not (temp / "p2").exists()  # the corrected line begins a run
     refused("this machine has no such address: 192.0.2.1:7441; use one of its own", "syncer", "--dir", temp / "p3", "--listen",
             "192.0.2.1:7441", *TINY)
     refused("--dir FOLDER is needed", "syncer", code=2)
@@ -483,6 +485,9 @@ def mistakes_in_files():
     refused("--pace has 2 values", "run", "--out", temp / "y", "--pace", "1s,2s", code=2)  # four learners, if nobody says
     refused("written host:port", "run", "--out", temp / "y", "--listen", "nonsense", code=2)
     refused("there is no back end 'abacus'", "run", "--out", temp / "y", "--backend", "abacus", code=2)
+    lone = shutil.copy(PELAGO, temp / "lone")  # without the library beside it
+    done = subprocess.run([lone, "run", "--out", temp / "y", "--backend", "cuda", *TINY], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 1 and "libpelago_cuda.so is not beside this program" in done.stderr, done.stderr
     refused("there is no builtin:sea", "run", "--out", temp / "y", "--valid", "builtin:sea", code=2)
     refused("--quorum is 3, which 2 learners never are", "run", "--out", temp / "y", "--learners", 2, "--quorum", 3, code=2)
     assert not (temp / "y").exists()
