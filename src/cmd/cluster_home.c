@@ -68,9 +68,11 @@ static enum pelago_status find_home(struct pl_operator *o, const char *folder, s
             "%s holds no run: expected the folder given to pelago syncer --dir or pelago run --out",
             pl_text_clip(folder).at);
     if (!pl_path_exists(home, "operator"))
-        return pl_fail(err, PELAGO_NOTFOUND,
-                       "%s has no file `operator`: only the folder of the home shard can ask and invite",
-                       pl_text_clip(home).at);
+        return pl_fail(
+            err, PELAGO_NOTFOUND,
+            "%s is of a learner or a further shard: this asks the home shard, so say it with the folder "
+            "given to its pelago syncer --dir",
+            pl_text_clip(home).at);
     (void)pl_fmt(o->folder, sizeof o->folder, "%s", home);
     return PELAGO_OK;
 }

@@ -249,10 +249,10 @@ static void on_done(void *user, const struct pl_error *why)
 }
 
 /* The default is not easily guessed, and it is what goes on after an end. */
-static void say_folder(const struct learner *l)
+static void say_folder(const struct learner *l, const char *before)
 {
-    char line[PL_TEXT_MAX * 2];
-    (void)pl_fmt(line, sizeof line, "learner.folder to go on later: pelago learner --dir %s", l->folder);
+    char line[PL_TEXT_MAX + PL_PATH_MAX];
+    (void)pl_fmt(line, sizeof line, "%s: pelago learner --dir %s", before, l->folder);
     pl_log_line(NULL, line);
 }
 
@@ -285,7 +285,7 @@ static enum pelago_status begin(struct learner *l)
                                               .done = on_done,
                                               .user = l};
     if (l->dir == NULL)
-        say_folder(l);
+        say_folder(l, "learner.folder to go on later");
     PL_TRY(host_start(l, &o));
     (void)uv_signal_init(&l->loop, &l->term);
     (void)uv_signal_init(&l->loop, &l->interrupt);
@@ -339,7 +339,7 @@ static int serve(struct learner *l)
     write_stats(l);
     say_how_it_went(l);
     if (l->caught != 0)
-        pl_log_line(NULL, "learner.stop the same folder goes on with pelago learner --dir");
+        say_folder(l, "learner.stop to go on");
     if (l->host != NULL && !pl_learner_host_idle(l->host))
         end_beside_work(l);
     pl_learner_host_free(l->host);
@@ -395,7 +395,8 @@ static bool parse(struct learner *l, int argc, char **argv, int *code)
         {"address", "HOST:PORT",
          "the syncer is here, whatever token or folder say (it has moved; a tunnel); kept for later starts",
          PL_OPTION_TEXT, &l->address, 0, 0},
-        {"dir", "FOLDER", "identity and checkpoint (default: ~/.pelago/RUN)", PL_OPTION_TEXT, &l->dir, 0, 0},
+        {"dir", "FOLDER", "identity and checkpoint (default: one for each run in ~/.pelago; it says which)",
+         PL_OPTION_TEXT, &l->dir, 0, 0},
         {"data", "NAME", "where this machine has the run's data (default: as the run calls it)",
          PL_OPTION_TEXT, &l->data, 0, 0},
         {"local-data", "NAME", "private text to train on instead; it never leaves this machine",

@@ -182,7 +182,10 @@ static void model_saved(struct pl_job *job)
         s->err = v->err;
         s->stop_due = true;
     } else {
-        pl_log_line(NULL, "run.saved the global model is a checkpoint in the folder");
+        char line[PL_TEXT_MAX + PL_PATH_MAX];
+        (void)pl_fmt(line, sizeof line, "run.saved the folder holds the global model: pelago sample %s",
+                     s->dir);
+        pl_log_line(NULL, line);
     }
     if (s->stop_due)
         stop(s);

@@ -97,7 +97,9 @@ static enum pelago_status choose_model(struct pl_train_plan *p, const struct pl_
     if (preset != NULL)
         PL_TRY(pl_model_config_preset(preset, c, err));
     else if (a->dims.layers == 0 || a->dims.width == 0)
-        return pl_fail(err, PELAGO_INVALID, "without --model, --layers and --width are needed");
+        return pl_fail(err, PELAGO_INVALID,
+                       "dimensions such as --heads change those of --model NAME, such as --model 1m; without "
+                       "--model, --layers and --width are needed");
     overlay(c, &a->dims);
     c->tied = !a->untied;
     p->vocab_follows = a->dims.vocab == 0 && (small || c->vocab == 0);

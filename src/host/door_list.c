@@ -110,7 +110,9 @@ const char *pl_invitations_match(struct pl_invitations *l, uint64_t number,
     if (found == NULL || !equal)
         return "the token is wrong: this run has no such invitation; ask for a new one";
     if (found->uses_left == 0)
-        return "the token is used up: somebody has joined with it already; ask for a new one";
+        return "the token is used up: as many as it is for have joined with it; whoever has goes on with the "
+               "same "
+               "--dir, others ask for a new one (pelago invite)";
     if (!is_open(found, now_s))
         return "the token has expired; ask for a new one";
     return NULL;

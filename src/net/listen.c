@@ -390,7 +390,8 @@ static enum pelago_status explain(int code, const char *address, struct pl_error
     if (code == EADDRINUSE)
         return pl_fail(
             err, PELAGO_IO,
-            "%s is taken: another program listens there already, perhaps another syncer; choose another port",
+            "%s is taken: another program listens there already, perhaps another syncer; choose another port "
+            "with --listen",
             address);
     if (code == EACCES || code == EPERM)
         return pl_fail(

@@ -110,7 +110,8 @@ def join_and_finish():
     assert "learner" in text and "tokens" in text and "alive 2 of 2" in text, text
     refused("expected one folder", "status", code=2)
     refused("holds no run", "status", temp)
-    refused("the token is used up", "learner", "--join", token, "--dir", temp / "three")
+    refused("is of a learner or a further shard: this asks the home shard", "status", temp / "one")
+    refused("whoever has goes on with the same --dir", "learner", "--join", token, "--dir", temp / "three")
     assert (temp / "three" / "joining").exists() and not (temp / "two" / "joining").exists()  # a key is kept until it is somebody's
 
     # kill -9 and start again, with the same lines
@@ -128,13 +129,14 @@ def join_and_finish():
     until(lambda: re.search(r"^ *2 .* 1$", run("status", home)[0], re.M), "a learner that has rejoined once", s.popen)
 
     # SIGTERM: politely, and on with it
-    assert first.end() == 128 + signal.SIGTERM and "learner.stop" in first.said(), first.said()
+    assert first.end() == 128 + signal.SIGTERM and f"pelago learner --dir {temp / 'one'}" in first.said(), first.said()
     first = Process("learner", "--dir", temp / "one", "--threads", 1)
     assert s.end() == 128 + signal.SIGTERM
     s = syncer(home, "--record", temp / "events")
     for p in (s, first, second):
         assert p.popen.wait(PATIENCE) == 0, p.said()
     assert "run.complete" in s.said() and "learner.complete" in first.said()
+    assert f"run.saved the folder holds the global model: pelago sample {home}" in s.said()
     assert "is complete already" in run("learner", "--dir", temp / "one")[1]  # and does not train for nobody
 
     assert "loss" in run("eval", home, "--data", "builtin:tales", "--tokens", 500)[0]
@@ -172,7 +174,7 @@ def mistakes_of_syncers():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        refused("is taken: another program listens there", "syncer", "--dir", temp / "p1", "--listen", f"127.0.0.1:{port}", *TINY)
+        refused("choose another port with --listen", "syncer", "--dir", temp / "p1", "--listen", f"127.0.0.1:{port}", *TINY)
     again = syncer(temp / "p1", *TINY)  # nothing was left behind: the same line begins
     assert token_of(again).startswith("pelago1-")
     again.end()
