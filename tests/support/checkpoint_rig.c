@@ -157,3 +157,33 @@ enum pelago_status ckrig_load(struct rig *r, struct pl_dir dir, uint64_t step, u
     pl_checkpoint_close(c);
     return st;
 }
+
+void ckrig_must_save(struct rig *r, struct pl_dir dir, uint64_t step, uint32_t keep)
+{
+    ckrig_set(r, step);
+    if (ckrig_save(r, dir, step, keep) != PELAGO_OK)
+        fail_msg("%s", r->error.text);
+}
+
+void ckrig_must_load(struct rig *r, struct pl_dir dir, uint64_t step, uint64_t wanted)
+{
+    uint64_t found = 0;
+    if (ckrig_load(r, dir, step, &found) != PELAGO_OK)
+        fail_msg("%s", r->error.text);
+    assert_int_equal(found, wanted);
+    ckrig_check(r, wanted);
+}
+
+static enum pelago_status count_one(void *user, const char *name)
+{
+    (void)name;
+    ++*(unsigned *)user;
+    return PELAGO_OK;
+}
+
+unsigned ckrig_file_count(struct pl_dir dir)
+{
+    unsigned count = 0;
+    assert_int_equal(dir.ops->list(dir.self, count_one, &count), PELAGO_OK);
+    return count;
+}

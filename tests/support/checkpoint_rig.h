@@ -40,5 +40,9 @@ void ckrig_clear(struct rig *r); /* zeros everywhere */
 enum pelago_status ckrig_save(struct rig *r, struct pl_dir dir, uint64_t step, uint32_t keep);
 /* Loads the checkpoint of that step (PL_NONE64: the newest), all parts of it, and says which it was. */
 enum pelago_status ckrig_load(struct rig *r, struct pl_dir dir, uint64_t step, uint64_t *found);
+/* The same, failing the test where they do not; the stamp is the step. */
+void ckrig_must_save(struct rig *r, struct pl_dir dir, uint64_t step, uint32_t keep);
+void ckrig_must_load(struct rig *r, struct pl_dir dir, uint64_t step, uint64_t wanted);
+unsigned ckrig_file_count(struct pl_dir dir);
 
 #endif

@@ -39,36 +39,6 @@ static bool has(const char *name)
     return pl_disk_peek(disk, name, &len) != NULL;
 }
 
-static enum pelago_status count_one(void *user, const char *name)
-{
-    (void)name;
-    ++*(unsigned *)user;
-    return PELAGO_OK;
-}
-
-static unsigned file_count(void)
-{
-    unsigned count = 0;
-    assert_int_equal(dir.ops->list(dir.self, count_one, &count), PELAGO_OK);
-    return count;
-}
-
-static void save(uint64_t step, uint32_t keep)
-{
-    ckrig_set(&rig, step);
-    if (ckrig_save(&rig, dir, step, keep) != PELAGO_OK)
-        fail_msg("%s", rig.error.text);
-}
-
-static void expect_load(uint64_t step, uint64_t wanted)
-{
-    uint64_t found = 0;
-    if (ckrig_load(&rig, dir, step, &found) != PELAGO_OK)
-        fail_msg("%s", rig.error.text);
-    assert_int_equal(found, wanted);
-    ckrig_check(&rig, wanted);
-}
-
 static void expect_failure(uint64_t step, enum pelago_status status, const char *sentence)
 {
     uint64_t found;
@@ -81,12 +51,12 @@ static void test_save_and_load(void **state)
     (void)state;
     expect_failure(PL_NONE64, PELAGO_NOTFOUND, "there is no checkpoint (no file state-*.json)");
     for (uint64_t step = 10; step < 15; step++) {
-        save(step, 2);
-        expect_load(PL_NONE64, step);
+        ckrig_must_save(&rig, dir, step, 2);
+        ckrig_must_load(&rig, dir, PL_NONE64, step);
     }
-    expect_load(13, 13);
+    ckrig_must_load(&rig, dir, 13, 13);
     expect_failure(12, PELAGO_NOTFOUND, "there is no checkpoint of step 12");
-    assert_int_equal(file_count(), 8);
+    assert_int_equal(ckrig_file_count(dir), 8);
     assert_true(has("model-00000014.safetensors") && has("optimizer-00000013.safetensors"));
     assert_true(has("tokenizer-00000014.json") && has("state-00000013.json"));
     uint64_t step = 0;
@@ -106,8 +76,8 @@ static void test_real_directory(void **state)
                      PELAGO_OK);
     dir = pl_posix_dir_table(posix);
     for (uint64_t step = 0; step < 4; step++)
-        save(step, 2);
-    expect_load(PL_NONE64, 3);
+        ckrig_must_save(&rig, dir, step, 2);
+    ckrig_must_load(&rig, dir, PL_NONE64, 3);
     assert_int_equal(tempdir_count(&temp), 8);
     dir = pl_disk_dir(disk);
     pl_posix_dir_close(posix);
@@ -118,18 +88,18 @@ static void test_keep(void **state)
 {
     (void)state;
     for (uint64_t step = 0; step < 5; step++)
-        save(step, 0);
-    assert_int_equal(file_count(), 20);
-    expect_load(0, 0);
-    save(5, 1);
-    assert_int_equal(file_count(), 4);
+        ckrig_must_save(&rig, dir, step, 0);
+    assert_int_equal(ckrig_file_count(dir), 20);
+    ckrig_must_load(&rig, dir, 0, 0);
+    ckrig_must_save(&rig, dir, 5, 1);
+    assert_int_equal(ckrig_file_count(dir), 4);
 }
 
 /* The same step again, as after Ctrl-C at a step that was saved anyway. */
 static void test_same_step_again(void **state)
 {
     (void)state;
-    save(7, 2);
+    ckrig_must_save(&rig, dir, 7, 2);
     for (uint64_t stamp = 100; stamp < 105; stamp++) {
         uint64_t found;
         ckrig_set(&rig, stamp);
@@ -137,19 +107,19 @@ static void test_same_step_again(void **state)
         assert_int_equal(ckrig_load(&rig, dir, PL_NONE64, &found), PELAGO_OK);
         assert_int_equal(found, 7);
         ckrig_check(&rig, stamp);
-        assert_int_equal(file_count(), 4);
+        assert_int_equal(ckrig_file_count(dir), 4);
     }
 }
 
 static void test_later_step_is_there(void **state)
 {
     (void)state;
-    save(7, 2);
+    ckrig_must_save(&rig, dir, 7, 2);
     ckrig_set(&rig, 6);
     assert_int_equal(ckrig_save(&rig, dir, 6, 2), PELAGO_INVALID);
     assert_string_equal(rig.error.text,
                         "the checkpoint of step 6 cannot be saved: there is one of step 7 already");
-    expect_load(PL_NONE64, 7);
+    ckrig_must_load(&rig, dir, PL_NONE64, 7);
 }
 
 /* Whatever is not ours stays; whatever no state speaks of goes with the next save. */
@@ -162,30 +132,30 @@ static void test_leftovers(void **state)
         "model.safetensors",           "model-3.safetensors", "model-00000003.safetensors.bak",
         "state-00000009-1.json",       "notes.txt",           "xmodel-00000003.safetensors",
         "model-00000003-0.safetensors"};
-    save(5, 2);
+    ckrig_must_save(&rig, dir, 5, 2);
     for (unsigned i = 0; i < 4; i++)
         assert_int_equal(pl_disk_put(disk, ours[i], "x", 1), PELAGO_OK);
     for (unsigned i = 0; i < 7; i++)
         assert_int_equal(pl_disk_put(disk, others[i], "x", 1), PELAGO_OK);
-    expect_load(PL_NONE64, 5);
-    save(6, 2);
+    ckrig_must_load(&rig, dir, PL_NONE64, 5);
+    ckrig_must_save(&rig, dir, 6, 2);
     for (unsigned i = 0; i < 4; i++)
         assert_false(has(ours[i]));
     for (unsigned i = 0; i < 7; i++)
         assert_true(has(others[i]));
-    assert_int_equal(file_count(), 8 + 7);
+    assert_int_equal(ckrig_file_count(dir), 8 + 7);
 }
 
 /* A state that cannot be read keeps its data: a person may want to look. */
 static void test_damaged_state_keeps_data(void **state)
 {
     (void)state;
-    save(5, 3);
+    ckrig_must_save(&rig, dir, 5, 3);
     assert_true(pl_disk_rot(disk, "state-00000005.json", 100, 1));
-    save(6, 3);
+    ckrig_must_save(&rig, dir, 6, 3);
     assert_true(has("model-00000005.safetensors"));
     expect_failure(5, PELAGO_CORRUPT, "checkpoint state-00000005.json is damaged (its checksum differs)");
-    expect_load(PL_NONE64, 6);
+    ckrig_must_load(&rig, dir, PL_NONE64, 6);
 }
 
 static uint64_t data_at(const char *file, const char *tensor)
@@ -201,7 +171,7 @@ static void test_damage_names_the_tensor(void **state)
 {
     (void)state;
     const char model[] = "model-00001200.safetensors", optimizer[] = "optimizer-00001200.safetensors";
-    save(1200, 2);
+    ckrig_must_save(&rig, dir, 1200, 2);
     uint64_t at = data_at(model, "model.layers.0.mlp.up_proj.weight");
     assert_true(pl_disk_rot(disk, model, at + 5, 4));
     expect_failure(
@@ -230,9 +200,9 @@ static void test_damage_names_the_tensor(void **state)
 static void test_go_back(void **state)
 {
     (void)state;
-    save(5, 0);
-    save(6, 0);
-    save(7, 0);
+    ckrig_must_save(&rig, dir, 5, 0);
+    ckrig_must_save(&rig, dir, 6, 0);
+    ckrig_must_save(&rig, dir, 7, 0);
     assert_int_equal(dir.ops->remove(dir.self, "optimizer-00000007.safetensors"), PELAGO_OK);
     struct pl_checkpoint_reader *c; /* a model can be used without it */
     assert_int_equal(pl_checkpoint_open(&c, dir, &rig.memory.alloc, 7, &rig.error), PELAGO_OK);
@@ -252,7 +222,7 @@ static void test_go_back(void **state)
 static void test_renamed_state(void **state)
 {
     (void)state;
-    save(5, 2);
+    ckrig_must_save(&rig, dir, 5, 2);
     assert_int_equal(dir.ops->rename(dir.self, "state-00000005.json", "state-00000009.json"), PELAGO_OK);
     expect_failure(PL_NONE64, PELAGO_CORRUPT, "state-00000009.json is of step 5: it has been renamed");
 }
@@ -261,7 +231,7 @@ static void test_other_shape(void **state)
 {
     (void)state;
     struct pl_checkpoint_reader *c;
-    save(5, 2);
+    ckrig_must_save(&rig, dir, 5, 2);
     assert_int_equal(pl_checkpoint_open(&c, dir, &rig.memory.alloc, PL_NONE64, &rig.error), PELAGO_OK);
     assert_memory_equal(pl_checkpoint_config(c), &rig.config, sizeof rig.config);
     assert_true(pl_checkpoint_has_optimizer(c) && pl_checkpoint_has_tokenizer(c));
@@ -297,7 +267,7 @@ static void test_without_optimizer(void **state)
     rig.checkpoint.span_count = rig.checkpoint.field_count = 0;
     rig.checkpoint.tokenizer.len = 0;
     assert_int_equal(ckrig_save(&rig, dir, 0, 2), PELAGO_OK);
-    assert_int_equal(file_count(), 2);
+    assert_int_equal(ckrig_file_count(dir), 2);
     assert_int_equal(pl_checkpoint_open(&c, dir, &rig.memory.alloc, PL_NONE64, &rig.error), PELAGO_OK);
     assert_false(pl_checkpoint_has_optimizer(c) || pl_checkpoint_has_tokenizer(c));
     assert_int_equal(pl_checkpoint_read_params(c, &rig.tensors, rig.params, &rig.error), PELAGO_OK);
@@ -343,7 +313,7 @@ static void test_wrong_fields(void **state)
     struct pl_checkpoint_reader *c;
     char little[4];
     uint64_t number;
-    save(5, 2);
+    ckrig_must_save(&rig, dir, 5, 2);
     assert_int_equal(pl_checkpoint_open(&c, dir, &rig.memory.alloc, PL_NONE64, &rig.error), PELAGO_OK);
     const struct {
         struct pl_member field;
@@ -380,9 +350,9 @@ static void try_failures(enum pl_disk_op op, enum pelago_status status)
         uint64_t newest = 0;
         assert_int_equal(pl_checkpoint_newest(dir, PL_NONE64, &newest, &rig.error), PELAGO_OK);
         if (fired && newest == 5)
-            assert_int_equal(file_count(), 4);
-        expect_load(5, 5);
-        expect_load(PL_NONE64, newest);
+            assert_int_equal(ckrig_file_count(dir), 4);
+        ckrig_must_load(&rig, dir, 5, 5);
+        ckrig_must_load(&rig, dir, PL_NONE64, newest);
         if (newest == 6 && !fired)
             break;
         assert_true(after < 100);
@@ -398,27 +368,27 @@ static void try_failures(enum pl_disk_op op, enum pelago_status status)
 static void test_failing_disk(void **state)
 {
     (void)state;
-    save(5, 2);
+    ckrig_must_save(&rig, dir, 5, 2);
     try_failures(PL_DISK_WRITE, PELAGO_FULL);
     pl_disk_free(disk);
     disk = pl_disk_new(&rig.memory.alloc, 2);
     dir = pl_disk_dir(disk);
-    save(5, 2);
+    ckrig_must_save(&rig, dir, 5, 2);
     try_failures(PL_DISK_SYNC, PELAGO_IO);
 }
 
 static void test_full_disk(void **state)
 {
     (void)state;
-    save(5, 2);
+    ckrig_must_save(&rig, dir, 5, 2);
     uint64_t used = pl_disk_used_bytes(disk);
     for (uint64_t room = 0; room < used - 8; room += 61) { /* the new one is about as large as the old one */
         pl_disk_set_capacity(disk, used + room);
         ckrig_set(&rig, 6);
         assert_int_equal(ckrig_save(&rig, dir, 6, 2), PELAGO_FULL);
         assert_non_null(strstr(rig.error.text, "cannot be written: no space left"));
-        assert_int_equal(file_count(), 4);
-        expect_load(PL_NONE64, 5);
+        assert_int_equal(ckrig_file_count(dir), 4);
+        ckrig_must_load(&rig, dir, PL_NONE64, 5);
     }
 }
 
@@ -426,7 +396,7 @@ static void test_no_memory(void **state)
 {
     (void)state;
     uint64_t found;
-    save(5, 2);
+    ckrig_must_save(&rig, dir, 5, 2);
     for (uint64_t n = 0;; n++) {
         rig.memory.fail_at = rig.memory.requests + n;
         rig.memory.fail_times = 1;
@@ -447,7 +417,7 @@ static void test_no_memory(void **state)
         uint64_t newest = 0;
         assert_int_equal(pl_checkpoint_newest(dir, PL_NONE64, &newest, NULL), PELAGO_OK);
         assert_int_equal(newest, st == PELAGO_OK ? 6 : 5);
-        expect_load(PL_NONE64, newest);
+        ckrig_must_load(&rig, dir, PL_NONE64, newest);
         if (st == PELAGO_OK)
             break;
         assert_true(n < 1000);

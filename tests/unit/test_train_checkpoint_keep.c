@@ -35,36 +35,6 @@ static bool has(const char *name)
     return pl_disk_peek(disk, name, &len) != NULL;
 }
 
-static enum pelago_status count_one(void *user, const char *name)
-{
-    (void)name;
-    ++*(unsigned *)user;
-    return PELAGO_OK;
-}
-
-static unsigned file_count(void)
-{
-    unsigned count = 0;
-    assert_int_equal(dir.ops->list(dir.self, count_one, &count), PELAGO_OK);
-    return count;
-}
-
-static void save(uint64_t step, uint32_t keep)
-{
-    ckrig_set(&rig, step);
-    if (ckrig_save(&rig, dir, step, keep) != PELAGO_OK)
-        fail_msg("%s", rig.error.text);
-}
-
-static void expect_load(uint64_t step, uint64_t wanted)
-{
-    uint64_t found = 0;
-    if (ckrig_load(&rig, dir, step, &found) != PELAGO_OK)
-        fail_msg("%s", rig.error.text);
-    assert_int_equal(found, wanted);
-    ckrig_check(&rig, wanted);
-}
-
 static enum pelago_status rewind_to(uint64_t rewinds_to, uint64_t step, uint32_t keep)
 {
     ckrig_set(&rig, 100 + step);
@@ -88,13 +58,13 @@ static void test_rewind(void **state)
     (void)state;
     for (uint64_t step = 6; step <= 10; step++) {
         for (uint64_t old = 4; old < 10; old++)
-            save(old, 0);
+            ckrig_must_save(&rig, dir, old, 0);
         assert_int_equal(rewind_to(5, step, 0), PELAGO_OK);
         expect_rewound(step);
-        assert_int_equal(file_count(), 12); /* 4, 5 and the new one */
-        expect_load(5, 5);
+        assert_int_equal(ckrig_file_count(dir), 12); /* 4, 5 and the new one */
+        ckrig_must_load(&rig, dir, 5, 5);
         assert_int_equal(rewind_to(3, 4, 1), PELAGO_OK);
-        assert_int_equal(file_count(), 4);
+        assert_int_equal(ckrig_file_count(dir), 4);
     }
 }
 
@@ -103,19 +73,19 @@ static void test_failed_rewind_loses_nothing(void **state)
 {
     (void)state;
     for (uint64_t step = 5; step < 9; step++)
-        save(step, 0);
+        ckrig_must_save(&rig, dir, step, 0);
     uint64_t used = pl_disk_used_bytes(disk);
     for (uint64_t room = 0; room < used / 4 - 8; room += 997) {
         pl_disk_set_capacity(disk, used + room);
         assert_int_equal(rewind_to(5, 6, 2), PELAGO_FULL);
-        assert_int_equal(file_count(), 16);
+        assert_int_equal(ckrig_file_count(dir), 16);
         for (uint64_t step = 5; step < 9; step++)
-            expect_load(step, step);
+            ckrig_must_load(&rig, dir, step, step);
     }
     pl_disk_set_capacity(disk, UINT64_MAX);
     assert_int_equal(rewind_to(5, 6, 2), PELAGO_OK);
     expect_rewound(6);
-    assert_int_equal(file_count(), 8);
+    assert_int_equal(ckrig_file_count(dir), 8);
 }
 
 /* The power goes at every change: the newest is the one it was, or the new one, and whole; so is the one it went back to. */
@@ -128,13 +98,13 @@ static void test_cut_rewind(void **state)
         disk = pl_disk_new(&rig.memory.alloc, changes + 1);
         dir = pl_disk_dir(disk);
         for (uint64_t step = 5; step < 9; step++)
-            save(step, 0);
+            ckrig_must_save(&rig, dir, step, 0);
         pl_disk_dies_after(disk, changes);
         bool saved = rewind_to(5, 10, 2) == PELAGO_OK;
         alive = !pl_disk_is_dead(disk);
         pl_disk_power_cut(disk);
         pl_disk_dies_after(disk, PL_NEVER);
-        expect_load(5, 5);
+        ckrig_must_load(&rig, dir, 5, 5);
         uint64_t newest = 0, found;
         assert_int_equal(pl_checkpoint_newest(dir, PL_NONE64, &newest, NULL), PELAGO_OK);
         assert_true(newest == 10 || (newest == 8 && !saved));
@@ -142,7 +112,7 @@ static void test_cut_rewind(void **state)
         assert_true(changes < 1000);
         assert_int_equal(rewind_to(5, 10, 2), PELAGO_OK);
         expect_rewound(10);
-        assert_int_equal(file_count(), 8);
+        assert_int_equal(ckrig_file_count(dir), 8);
     }
 }
 
@@ -158,18 +128,18 @@ static void test_thousands_are_kept(void **state)
             pl_ckpt_name_put(&n, name);
             assert_int_equal(pl_disk_put(disk, name, "x", 1), PELAGO_OK);
         }
-    save(COUNT, 0);
-    assert_int_equal(file_count(), 4 * (COUNT + 1));
+    ckrig_must_save(&rig, dir, COUNT, 0);
+    assert_int_equal(ckrig_file_count(dir), 4 * (COUNT + 1));
     for (uint64_t n = 0; n < 10; n++) { /* where there is no memory for the list, nothing is removed */
         rig.memory.fail_at = rig.memory.requests + n;
         rig.memory.fail_times = UINT64_MAX;
         ckrig_set(&rig, COUNT + 1);
         assert_int_equal(ckrig_save(&rig, dir, COUNT + 1, 0), PELAGO_NOMEM);
         rig.memory.fail_at = PL_NEVER;
-        assert_int_equal(file_count(), 4 * (COUNT + 1));
+        assert_int_equal(ckrig_file_count(dir), 4 * (COUNT + 1));
     }
-    save(COUNT + 1, 3);
-    assert_int_equal(file_count(), 4 * 3);
+    ckrig_must_save(&rig, dir, COUNT + 1, 3);
+    assert_int_equal(ckrig_file_count(dir), 4 * 3);
 }
 
 /* What a save reads does not grow with the number of checkpoints that are kept. */
@@ -179,7 +149,7 @@ static void test_many_cost_no_reading(void **state)
     uint64_t reads[2];
     for (uint64_t step = 0; step < 40; step++) {
         uint64_t before = pl_disk_counts(disk).ops[PL_DISK_READ];
-        save(step, 0);
+        ckrig_must_save(&rig, dir, step, 0);
         if (step == 1 || step == 39)
             reads[step == 39] = pl_disk_counts(disk).ops[PL_DISK_READ] - before;
     }
@@ -190,12 +160,12 @@ static void test_many_cost_no_reading(void **state)
 static void test_same_step_with_fewer_files(void **state)
 {
     (void)state;
-    save(7, 0);
+    ckrig_must_save(&rig, dir, 7, 0);
     ckrig_set(&rig, 7);
     rig.checkpoint.span_count = 0;
     assert_int_equal(ckrig_save(&rig, dir, 7, 0), PELAGO_OK);
     assert_false(has("optimizer-00000007.safetensors"));
-    assert_int_equal(file_count(), 3);
+    assert_int_equal(ckrig_file_count(dir), 3);
 }
 
 int main(void)
