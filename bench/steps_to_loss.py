@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """How many more steps decoupled training takes to a loss than data-parallel: one line of JSON, for bench/wan.sh --steps-ratio.
 
-steps_to_loss.py [--model 14m] [--batch 8] [--seq 256] [--steps 600] [--threads 1] [--short] [--pelago build/pelago]
+steps_to_loss.py [--model 14m] [--batch 8] [--seq 256] [--steps 600] [--threads 1] [--backend NAME] [--short] [--pelago build/pelago]
 
-Two learners on an open line, first decoupled, then data_parallel, the same tokens; with 14m on two cores half an hour in all.
+Two learners on an open line, first decoupled, then data_parallel, the same tokens; with 14m on two cores half an hour in all, with --backend cuda
+minutes.
 The loss asked for is the higher of the two last ones (means over the last tenth of each curve of training losses), so that
 both reach it; the steps to it are those after which the mean over a tenth is there for the first time. --short: 1m for some
 seconds, which shows that it works and nothing about the ratio.
@@ -26,7 +27,8 @@ def curve(args, algorithm):
     folder = os.path.join(args.work, algorithm)
     subprocess.run([str(word) for word in (args.pelago, "run", "--out", folder, "--quiet", "--algorithm", algorithm, "--learners", LEARNERS, "--threads", args.threads,
                     "--model", args.model, "--batch", args.batch, "--seq", args.seq, "--data", "builtin:tales", "--tokens",
-                    LEARNERS * args.batch * args.seq * args.steps)], check=True, stdout=subprocess.DEVNULL)
+                    LEARNERS * args.batch * args.seq * args.steps,
+                    *(("--backend", args.backend) if args.backend else ()))], check=True, stdout=subprocess.DEVNULL)
     points = read_json(os.path.join(folder, "report.json"))["curve"]
     return [(p["tokens"] / (LEARNERS * args.batch * args.seq), p["loss"]) for p in points if p["loss"] is not None]
 
@@ -48,6 +50,7 @@ def main():
     p.add_argument("--seq", type=int, default=256)
     p.add_argument("--steps", type=int, default=600)
     p.add_argument("--threads", type=int, default=1)
+    p.add_argument("--backend", default="", help="of the learners: what pelago run --backend takes")
     p.add_argument("--short", action="store_true")
     p.add_argument("--pelago", default="build/pelago")
     args = p.parse_args()

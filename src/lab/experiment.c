@@ -42,6 +42,8 @@ static const char *const own_keys[] = {
     "trace_fold",
     "restart_s",
     "kill_every_s",
+    "stop_every_s",
+    "stop_s",
     "cohort",
     "checkpoint_s",
     "points",
@@ -442,10 +444,24 @@ static enum pelago_status set_learners(const struct pl_lab_experiment *e, struct
     return PELAGO_OK;
 }
 
+/* Mean seconds between two faults of a kind; 0: none. */
+static enum pelago_status rate(const struct pl_lab_experiment *e, const struct pl_lab_row *row,
+                               const char *key, uint64_t *every_ns, struct pl_error *err)
+{
+    double every_s = 0;
+    PL_TRY(real(e, row->name, key, 0, 1e6, &every_s, err));
+    if (every_s > 0 && every_s < 0.001)
+        return pl_fail(err, PELAGO_INVALID, "row %s: %s is below 0.001; 0: never", row->name, key);
+    if (every_s > 0 && row->trace[0] != '\0')
+        return pl_fail(err, PELAGO_INVALID, "row %s has a trace and %s: one of them", row->name, key);
+    *every_ns = (uint64_t)(every_s * 1e9);
+    return PELAGO_OK;
+}
+
 static enum pelago_status read_world(const struct pl_lab_experiment *e, struct pl_lab_row *row,
                                      uint64_t *points, struct pl_error *err)
 {
-    double latency_ms = 20, mbit = 100, checkpoint_s = 0, restart_s = 1, kill_every_s = 0;
+    double latency_ms = 20, mbit = 100, checkpoint_s = 0, restart_s = 1, stop_s = 1;
     const char *name = row->name;
     row->step_ns = PL_SEC;
     row->trace_scale = 1;
@@ -459,19 +475,17 @@ static enum pelago_status read_world(const struct pl_lab_experiment *e, struct p
     PL_TRY(text(e, name, "trace", row->trace, sizeof row->trace, err));
     PL_TRY(real(e, name, "trace_scale", 1e-6, 1e9, &row->trace_scale, err));
     PL_TRY(real(e, name, "restart_s", 0.001, 1e6, &restart_s, err));
-    PL_TRY(real(e, name, "kill_every_s", 0, 1e6, &kill_every_s, err));
+    PL_TRY(rate(e, row, "kill_every_s", &row->kill_every_ns, err));
+    PL_TRY(rate(e, row, "stop_every_s", &row->stop_every_ns, err));
+    PL_TRY(real(e, name, "stop_s", 0.001, 1e6, &stop_s, err));
     PL_TRY(flag(e, name, "trace_fold", &row->trace_fold, err));
     PL_TRY(count(e, name, "trace_skip_s", 0, 1000000000, &row->trace_skip_s, err));
     PL_TRY(count(e, name, "points", 0, PL_LAB_POINTS_MAX - 1, points, err));
-    if (kill_every_s > 0 && kill_every_s < 0.001)
-        return pl_fail(err, PELAGO_INVALID, "row %s: kill_every_s is below 0.001; 0 kills nobody", name);
-    if (kill_every_s > 0 && row->trace[0] != '\0')
-        return pl_fail(err, PELAGO_INVALID, "row %s has a trace and kill_every_s: one of them", name);
     row->latency_ns = (uint64_t)(latency_ms * 1e6);
     row->bandwidth = (uint64_t)(mbit * 1e6 / 8);
     row->checkpoint_ns = (uint64_t)(checkpoint_s * 1e9);
     row->restart_ns = (uint64_t)(restart_s * 1e9);
-    row->kill_every_ns = (uint64_t)(kill_every_s * 1e9);
+    row->stop_ns = (uint64_t)(stop_s * 1e9);
     return PELAGO_OK;
 }
 

@@ -7,8 +7,8 @@
 #include "data/input.h"
 #include "lab/world.h"
 
-/* A learner that goes down stays down until it comes up; one that is killed is back after restart_ns. Its disk stays.
- * Returns how many actions it makes. */
+/* A learner that goes down stays down until it comes up; one that is killed is back after restart_ns. Its disk stays. One
+ * that is stopped stands still until it continues. Returns how many actions it makes. */
 static uint32_t to_actions(const struct pl_chaos_event *ev, uint64_t restart_ns, struct pl_action *a)
 {
     const enum pl_chaos_verb verb = ev->action->verb;
@@ -19,6 +19,11 @@ static uint32_t to_actions(const struct pl_chaos_event *ev, uint64_t restart_ns,
     }
     if (verb == PL_CHAOS_DOWN && ev->at_ns == 0) { /* nobody has started yet */
         a[0] = (struct pl_action){.kind = PL_ACT_ABSENT, .node = ev->node};
+        return 1;
+    }
+    if (verb == PL_CHAOS_STOP) {
+        a[0] = (struct pl_action){
+            .kind = ev->undo ? PL_ACT_THAW : PL_ACT_FREEZE, .at_ns = at_ns, .node = ev->node};
         return 1;
     }
     if (verb != PL_CHAOS_DOWN && verb != PL_CHAOS_KILL)
@@ -86,14 +91,22 @@ enum pelago_status pl_lab_log(const struct pl_lab_row *row, const struct pl_allo
     return st;
 }
 
-enum pelago_status pl_lab_kills(const struct pl_lab_row *row, uint64_t seed, uint64_t until_ns,
+static size_t print_rate(char *out, size_t cap, uint64_t every_ns, const char *verb, uint64_t for_ns)
+{
+    if (every_ns == 0)
+        return 0;
+    return pl_fmt(out, cap, "about every %lums %s random learner for %lums\n",
+                  (unsigned long)(every_ns / PL_MS), verb, (unsigned long)(for_ns / PL_MS));
+}
+
+enum pelago_status pl_lab_rates(const struct pl_lab_row *row, uint64_t seed, uint64_t until_ns,
                                 const struct pl_alloc *alloc, struct pl_action *actions, uint32_t max,
                                 uint32_t *count, struct pl_error *err)
 {
-    char text[192];
-    size_t len =
-        pl_fmt(text, sizeof text, "seed %lu\nuntil %lums\nabout every %lums down random learner for %lums\n",
-               (unsigned long)seed, (unsigned long)(until_ns / PL_MS),
-               (unsigned long)(row->kill_every_ns / PL_MS), (unsigned long)(row->restart_ns / PL_MS));
+    char text[256];
+    size_t len = pl_fmt(text, sizeof text, "seed %lu\nuntil %lums\n", (unsigned long)seed,
+                        (unsigned long)(until_ns / PL_MS));
+    len += print_rate(text + len, sizeof text - len, row->kill_every_ns, "down", row->restart_ns);
+    len += print_rate(text + len, sizeof text - len, row->stop_every_ns, "stop", row->stop_ns);
     return act_on(text, len, row, alloc, actions, max, count, err);
 }

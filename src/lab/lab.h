@@ -47,6 +47,8 @@ struct pl_lab_row {
     uint64_t trace_skip_s;                 /* of the log */
     bool trace_fold;        /* every failure of the log counts, whatever machine it was (chaos/trace.h) */
     uint64_t kill_every_ns; /* on average, anybody but a joiner is killed, where there is no log; 0: nobody */
+    uint64_t stop_every_ns; /* likewise is stopped, its connections stay; 0: nobody */
+    uint64_t stop_ns;       /* ... for so long */
     uint64_t restart_ns;    /* until a learner that was killed is back, where the log does not say */
     uint32_t cohort;        /* contributions that come in time for a merge; 0: all that do */
     uint64_t eval_every;    /* merged tokens between two evaluations on the way; 0: at the end alone */

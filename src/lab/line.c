@@ -85,6 +85,10 @@ static void put_rare(json_t *config, const struct pl_lab_row *row)
     }
     if (row->kill_every_ns > 0)
         put_count(config, "kill_every_ns", row->kill_every_ns);
+    if (row->stop_every_ns > 0) {
+        put_count(config, "stop_every_ns", row->stop_every_ns);
+        put_count(config, "stop_ns", row->stop_ns);
+    }
     if (row->trace[0] != '\0' || row->kill_every_ns > 0)
         put_count(config, "restart_ns", row->restart_ns);
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    ACTIONS_MAX = 8192,
+    ACTIONS_MAX = 1 << 16,
     RECORD_OVERHEAD = 22, /* bytes that TLS 1.3 adds to a record: header, type, tag */
 };
 #define MERGE_NS (5 * PL_MS)
@@ -86,8 +86,8 @@ static enum pelago_status plan_actions(const struct pl_lab_world *w, uint64_t se
     }
     if (row->trace[0] != '\0')
         PL_TRY(pl_lab_log(row, &w->lab->alloc, actions, ACTIONS_MAX, count, err));
-    if (row->kill_every_ns > 0)
-        PL_TRY(pl_lab_kills(row, seed, options_of(w, seed).duration_ns, &w->lab->alloc, actions, ACTIONS_MAX,
+    if (row->kill_every_ns > 0 || row->stop_every_ns > 0)
+        PL_TRY(pl_lab_rates(row, seed, options_of(w, seed).duration_ns, &w->lab->alloc, actions, ACTIONS_MAX,
                             count, err));
     pl_assert(*count <= ACTIONS_MAX);
     sort(actions, *count);

@@ -68,10 +68,10 @@ enum pelago_status pl_lab_trainer(const struct pl_lab_world *w, uint32_t batch, 
 enum pelago_status pl_lab_alone(struct pl_lab_world *w, struct pl_error *err);
 
 /* lab/faults.c: kills and returns, appended to actions by time: by the row's log of failures; of anybody, at random
- * intervals of the row's mean, until the virtual time `until_ns`. */
+ * intervals of the row's means, until the virtual time `until_ns`, stops among them. */
 enum pelago_status pl_lab_log(const struct pl_lab_row *row, const struct pl_alloc *alloc,
                               struct pl_action *actions, uint32_t max, uint32_t *count, struct pl_error *err);
-enum pelago_status pl_lab_kills(const struct pl_lab_row *row, uint64_t seed, uint64_t until_ns,
+enum pelago_status pl_lab_rates(const struct pl_lab_row *row, uint64_t seed, uint64_t until_ns,
                                 const struct pl_alloc *alloc, struct pl_action *actions, uint32_t max,
                                 uint32_t *count, struct pl_error *err);
 

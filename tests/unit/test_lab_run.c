@@ -182,6 +182,20 @@ static void test_anybody_is_killed_now_and_then(void **state)
     assert_int_equal(killed.trace_hash, again.trace_hash);
 }
 
+/* Who is stopped comes back as the process it was. */
+static void test_anybody_is_stopped_now_and_then(void **state)
+{
+    struct lab_rig *r = *state;
+    static struct pl_lab_result calm, stopped;
+    read_lines(r, "rows: [calm, stopped]\ntrain.tokens: 20480\nlearners: 4\n"
+                  "stopped/stop_every_s: 5\nstopped/stop_s: 3\n");
+    lab_rig_run(r, "calm", 1, &calm);
+    lab_rig_run(r, "stopped", 1, &stopped);
+    assert_int_equal(stopped.rejoins, 0);
+    assert_true(stopped.virtual_s > 1.05 * calm.virtual_s);
+    assert_int_equal(stopped.tokens, stopped.merged_tokens); /* nothing dies */
+}
+
 static void test_late_learners_make_it_faster(void **state)
 {
     struct lab_rig *r = *state;
@@ -243,6 +257,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_killed_learner_comes_back, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cohorts_are_as_asked_for, setup, teardown),
         cmocka_unit_test_setup_teardown(test_anybody_is_killed_now_and_then, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_anybody_is_stopped_now_and_then, setup, teardown),
         cmocka_unit_test_setup_teardown(test_late_learners_make_it_faster, setup, teardown),
         cmocka_unit_test_setup_teardown(test_outer_steps_are_those_of_the_host, setup, teardown),
     };
