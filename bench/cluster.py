@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """What the cluster must show, measured on real processes: one line of JSON a row.
 
-cluster.py [--short] [--row NAME,...] [--keep] [--faults N] [--pelago build/pelago]
+cluster.py [--short] [--row NAME,...] [--keep] [--faults N] [--repeats N] [--pelago build/pelago]
   quiet        the trainer never waits, without faults; merged/alive; no round ends after its grace; at the end learners' anchors,
                the syncer's broadcast and the journal read back have the same digest, and the recorded events give the same effects
   kills        one kill -9 of a learner every 15 s; the trainer never waits, with faults; rejoin times; no round after its grace
-  storm        many faults (kill -9, SIGSTOP) at 1 s mean; loss against the run without them, at equal merged tokens
+  storm        many faults (kill -9, SIGSTOP) at 1 s mean; loss against the run without them, at equal merged tokens; --repeats: so
+               many pairs side by side, each with a seed of its own, where there are processors for them
   crowd        32 learners, a fault every 29 s
   syncer-kills kill -9 of the syncer at random moments: it comes back with at least what any learner holds, and a version has
                one digest for ever; no trainer paused; at the end all hold the same
@@ -108,6 +109,7 @@ def main():
     p.add_argument("--row", default="")
     p.add_argument("--keep", action="store_true")
     p.add_argument("--faults", type=int, default=0, help="of storm")
+    p.add_argument("--repeats", type=int, default=1, help="of storm: pairs, side by side")
     p.add_argument("--mbit", type=int, default=0, help="of lines: this rate alone")
     p.add_argument("--pelago", default="build/pelago")
     p.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))

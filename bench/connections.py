@@ -12,7 +12,7 @@ syncer starts; raising it is its own business. When everybody is merged it watch
   connections          every learner merged; the oldest report, of every learner and every look, is at most 2 s old (10 with --short)
   connections-cost     the syncer's memory, and its processor time per second, for the reader
 
-Row memory: eight such learners, steps of 250 ms (100 with --short), on a syncer of --model and on one of the smallest model. The difference of their
+Row memory: eight such learners whose changes fill every update (--stub-dense), steps of 250 ms (100 with --short), on a syncer of --model and on one of the smallest model. The difference of their
 peaks (VmHWM) is what the larger model needs; it is compared with the difference of this sum:
 
   memory               parameters x 12 bytes + (tau_eff + 1) x learners x one encoded fragment + 4 bytes a parameter for the ring;
@@ -40,8 +40,8 @@ STARTING_MAX = 24  # learners on their way in at a time
 class Crowd:
     """A syncer and learners without trainers, each a process."""
 
-    def __init__(self, args, learners, model="1m", step="1s"):
-        self.step = step
+    def __init__(self, args, learners, model="1m", step="1s", options=()):
+        self.step, self.options = step, options
         self.pelago, self.learners = os.path.abspath(args.pelago), learners
         self.folder = os.path.join(args.work, model)
         self.home = os.path.join(self.folder, "home")
@@ -74,7 +74,7 @@ class Crowd:
         with open(os.path.join(self.folder, f"learner-{n}.log"), "w", encoding="utf-8") as log:
             self.processes.append(subprocess.Popen(
                 [self.pelago, "learner", "--dir", os.path.join(self.folder, f"learner-{n}"), "--join", self.token, "--threads",
-                 "1", "--nice", "19", "--stub-step", self.step, "--checkpoint-every", "1h"], stdout=log, stderr=log))
+                 "1", "--nice", "19", "--stub-step", self.step, *self.options, "--checkpoint-every", "1h"], stdout=log, stderr=log))
 
     def invite(self, seconds=20):
         deadline = time.monotonic() + seconds
@@ -175,7 +175,7 @@ def allowed_bytes(s):
 def peak_of(args, model):
     """(peak, allowed, last status) of a syncer, once rings are full and a snapshot was taken; in the short form after two rounds."""
     step, seconds, versions, snapshots = ("100ms", 20, 2, 0) if args.short else ("250ms", 150, 17, 1)
-    c = Crowd(args, 8, model, step)
+    c = Crowd(args, 8, model, step, ["--stub-dense"])
     try:
         c.invite()
         s, _ = c.gather(60)

@@ -51,3 +51,11 @@ void pl_alloc_trim(void)
     (void)malloc_trim(0);
 #endif
 }
+
+/* Without it the C library raises its bound to the largest block that was ever freed, and such blocks then leave holes. */
+void pl_alloc_map_large(void)
+{
+#ifdef __GLIBC__
+    (void)mallopt(M_MMAP_THRESHOLD, LARGE);
+#endif
+}

@@ -24,4 +24,8 @@ void pl_alloc_free(const struct pl_alloc *a, void *block, size_t bytes);
  * holds other threads up that allocate meanwhile. */
 void pl_alloc_trim(void);
 
+/* From here on blocks of a megabyte and more are the system's own pages and go back to it when they are freed, where the
+ * system's allocator knows how to: what a process has is then what it uses. For the beginning of a process. */
+void pl_alloc_map_large(void);
+
 #endif

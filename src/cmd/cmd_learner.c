@@ -33,6 +33,7 @@ static const uint64_t stats_ms = 1000, progress_ms = 60000;
 
 struct learner {
     const char *join, *address, *dir, *data, *local_data, *backend, *config, *stats, *capture;
+    bool stub_dense;
     uint32_t threads, nice, streams;
     uint64_t max_up, pace_ns, checkpoint_ns, stub_ns, patience_ns;
     double speed;
@@ -280,6 +281,7 @@ static enum pelago_status begin(struct learner *l)
                                               .speed = l->speed,
                                               .checkpoint_ns = l->checkpoint_ns,
                                               .stub_step_ns = l->stub_ns,
+                                              .stub_dense = l->stub_dense,
                                               .capture = l->capture_file != NULL ? on_capture : NULL,
                                               .log = pl_log_line,
                                               .done = on_done,
@@ -423,6 +425,8 @@ static bool parse(struct learner *l, int argc, char **argv, int *code)
          PL_OPTION_TEXT, &l->capture, 0, 0},
         {"stub-step", "TIME", "tests of scale: no trainer, steps by the clock, made-up changes",
          PL_OPTION_TIME, &l->stub_ns, PL_MS, 3600 * PL_SEC},
+        {"stub-dense", NULL, "with it: changes of every value, which fill updates as training does",
+         PL_OPTION_FLAG, &l->stub_dense, 0, 0},
         {"config", "FILE", "YAML with any of these options, key: value; the command line goes over it",
          PL_OPTION_TEXT, &l->config, 0, 0},
     };

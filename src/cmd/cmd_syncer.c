@@ -487,6 +487,7 @@ int pl_cmd_syncer(int argc, char **argv)
 {
     static struct syncer s; /* settings and configuration are large */
     int code;
+    pl_alloc_map_large(); /* versions of fragments come and go */
     s.alloc = pl_alloc_system();
     s.learners_max = 1024;
     s.threads = 2;

@@ -19,12 +19,13 @@ void pl_sync_ring_add(struct fragment *fr, uint64_t bytes, uint64_t old_digest)
     fr->ring[next % PL_RING_MAX] = (struct ring_entry){bytes, old_digest};
     if (fr->ring_count < PL_RING_MAX)
         fr->ring_count++;
-    /* As many of the newest as fit into the bytes of one whole fragment, but always the newest. */
+    /* As many of the newest as fit into half the bytes of one whole fragment, but always the newest: a longer chain is hardly
+     * shorter than the whole value, and the other half is room in which versions are made. */
     uint32_t keep = 0;
     uint64_t total = 0;
     while (keep < fr->ring_count) {
         uint64_t sum = pl_add_sat(total, fr->ring[(next - keep) % PL_RING_MAX].bytes);
-        if (keep > 0 && sum > fr->full_bytes)
+        if (keep > 0 && sum > fr->full_bytes / 2)
             break;
         total = sum;
         keep++;

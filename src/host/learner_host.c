@@ -313,7 +313,7 @@ static void trainer_ended(struct pl_learner_host *h)
 static void on_stub(uv_timer_t *timer)
 {
     struct pl_learner_host *h = timer->data;
-    pl_ltrainer_stub_step(&h->lt, h->o.stub_step_ns);
+    pl_ltrainer_stub_step(&h->lt, h->o.stub_step_ns, h->o.stub_dense);
     pl_lhost_drain(h);
     pl_lhost_copies_again(h);
 }

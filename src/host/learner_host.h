@@ -36,6 +36,7 @@ struct pl_learner_host_options {
     double speed;           /* 1; 0.5 makes every step take twice as long */
     uint64_t checkpoint_ns; /* between two of its own checkpoints; 0: seconds at first, later 60 s */
     uint64_t stub_step_ns; /* not 0: no trainer, steps by the clock and made-up changes; for tests of scale */
+    bool stub_dense;       /* ... of all values, by amounts that no encoding makes short; else of a few */
     /* NULL, or sees every frame of the protocol before it is encrypted and after it was decrypted. */
     void (*capture)(void *user, bool sent, const void *bytes, size_t len);
     void (*log)(void *user, const char *line);

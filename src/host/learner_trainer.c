@@ -12,12 +12,11 @@
 #include <time.h>
 
 enum {
-    NOTES = 4096,     /* steps the loop may fall behind, where nothing else is said */
-    UNITS = 8,        /* a learner holds two */
-    PIECE = 32 << 10, /* floats of one task */
-    FAILURES_MAX = 8, /* steps in a row */
-    /* A stub changes one value in so many, the same ones the same way: who disagrees is doubted. */
-    STUB_STRIDE = 4096,
+    NOTES = 4096,       /* steps the loop may fall behind, where nothing else is said */
+    UNITS = 8,          /* a learner holds two */
+    PIECE = 32 << 10,   /* floats of one task */
+    FAILURES_MAX = 8,   /* steps in a row */
+    STUB_STRIDE = 4096, /* a stub changes one value in so many, or all */
 };
 #define APPLY_NS (300 * PL_US) /* of one step, for new values; a piece more at most */
 
@@ -517,7 +516,15 @@ void pl_ltrainer_settle(struct pl_ltrainer *t)
     stand(t);
 }
 
-void pl_ltrainer_stub_step(struct pl_ltrainer *t, uint64_t step_ns)
+/* At most 3e-4, by the value's place alone: all stubs change the same ones the same way, for who disagrees is doubted. */
+static float stub_change(uint64_t place)
+{
+    uint32_t x = (uint32_t)place * UINT32_C(0x9e3779b1);
+    x = (x ^ x >> 15) * UINT32_C(0x85ebca77);
+    return (float)(int32_t)(x ^ x >> 13) * (3e-4f / 2147483648.0f);
+}
+
+void pl_ltrainer_stub_step(struct pl_ltrainer *t, uint64_t step_ns, bool dense)
 {
     const struct pl_layout *l = t->o.layout;
     pl_assert(!t->has_thread && t->o.trainer == NULL);
@@ -525,8 +532,8 @@ void pl_ltrainer_stub_step(struct pl_ltrainer *t, uint64_t step_ns)
         (void)next_sequence(t);
     own_move(t);
     for (uint32_t i = 0; i < l->slice_count; i++)
-        for (uint64_t j = 0; j < l->slices[i].count; j += STUB_STRIDE)
-            t->theta[l->slices[i].offset + j] += 1e-4f * (float)(j % 7) - 3e-4f;
+        for (uint64_t j = 0; j < l->slices[i].count; j += dense ? 1 : STUB_STRIDE)
+            t->theta[l->slices[i].offset + j] += stub_change(j);
     t->moved = true;
     count_step(t, true, 1.0 + 1.0 / sqrt((double)t->state.steps + 1), step_ns);
 }

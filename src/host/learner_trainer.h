@@ -145,8 +145,8 @@ void pl_ltrainer_clock(struct pl_ltrainer *t, uint64_t tokens, uint64_t rate, ui
 
 /* Loop, while there is no thread: carries out all orders now; a note brings them back. */
 void pl_ltrainer_settle(struct pl_ltrainer *t);
-/* Loop, stub: one step with made-up changes. */
-void pl_ltrainer_stub_step(struct pl_ltrainer *t, uint64_t step_ns);
+/* Loop, stub: one step with made-up changes, of a few values or (dense) of all. */
+void pl_ltrainer_stub_step(struct pl_ltrainer *t, uint64_t step_ns, bool dense);
 
 /* The tokens of the run's clock at that time; PL_NONE64 while it is being written. */
 uint64_t pl_ltrainer_clock_at(struct pl_ltrainer *t, uint64_t now_ns);

@@ -50,7 +50,6 @@ enum {
 struct pl_values {
     atomic_uint refs;
     uint64_t count;
-    uint64_t capacity;                   /* there is memory for so many */
     float *theta, *momentum, *broadcast; /* [count] each, behind this struct */
 };
 
@@ -104,6 +103,7 @@ struct pl_shard_fragment {
     uint64_t push_bytes; /* of an encoded contribution, unpacked */
     uint64_t update_bytes;
     uint64_t version;
+    uint64_t renewed; /* when it got this version: the shard's how many-th that was */
     struct pl_values *values;
     struct pl_staged staged;
     struct pl_ring_slot ring[PL_RING_MAX];
@@ -258,6 +258,7 @@ struct pl_syncer_host {
 
     struct pl_shard_fragment *fragments; /* of this shard, by number */
     uint32_t fragment_count;
+    uint64_t renewals;                /* versions made or read back, of all fragments */
     bool has_values;                  /* those of the fragments are of their versions */
     struct pl_push_buf *pushes;       /* [learner * fragment_count + local fragment] */
     uint64_t push_bytes;              /* held in them now */

@@ -452,6 +452,7 @@ void pl_shost_publish(struct pl_syncer_host *h, const struct pl_sync_effect *fx)
     pl_shost_retire_values(h, f->values);
     f->values = g->values;
     f->version++;
+    f->renewed = ++h->renewals;
     pl_shost_set_ring(h, f, f->version, g->update);
     pl_shost_count_tokens(h, g->tokens, f->count);
     count_contributors(h, f);

@@ -14,12 +14,25 @@
 
 /* ---- the snapshot ---- */
 
+/* The fragment whose values come i-th; NULL: the snapshot names none there. What is named twice or left out does not have
+ * the digest of its version (finish_load). */
+static const struct pl_shard_fragment *fragment_at(const struct pl_syncer_host *h, uint32_t i)
+{
+    const struct pl_buf *order = &h->vault->section[PL_SECTION_ORDER - PL_SECTION_CORE];
+    if (order->len == 0)
+        return &h->fragments[i];
+    uint64_t place = order->len == h->fragment_count * 4 ? pl_get_le(order->data + i * 4, 4) : UINT64_MAX;
+    return place < h->fragment_count ? &h->fragments[place] : NULL;
+}
+
 /* Values go straight to their places; the other sections are short and are kept until all is there. */
 static enum pelago_status load_values(struct pl_syncer_host *h, const struct pl_piece *piece)
 {
     uint64_t at = 0, from = piece->offset, to = piece->offset + piece->len;
     for (uint32_t i = 0; i < h->fragment_count; i++) {
-        const struct pl_shard_fragment *f = &h->fragments[i];
+        const struct pl_shard_fragment *f = fragment_at(h, i);
+        if (f == NULL)
+            return PELAGO_CORRUPT;
         float *arrays[3] = {f->values->theta, f->values->momentum, f->values->broadcast};
         const uint64_t bytes = f->count * sizeof(float);
         for (uint32_t k = 0; k < 3; k++, at += bytes) {
@@ -38,7 +51,7 @@ static enum pelago_status load_piece(void *user, const struct pl_piece *piece)
     v->loaded = true;
     if (piece->tag == PL_SECTION_VALUES)
         return load_values(h, piece);
-    if (piece->tag != PL_SECTION_CORE && piece->tag != PL_SECTION_COUNTERS && piece->tag != PL_SECTION_RULE)
+    if (piece->tag < PL_SECTION_CORE || piece->tag >= PL_SECTION_CORE + PL_VAULT_SECTIONS)
         return PELAGO_CORRUPT;
     return pl_buf_append(&v->section[piece->tag - PL_SECTION_CORE], piece->data, piece->len);
 }
@@ -217,6 +230,7 @@ static enum pelago_status apply_round(struct pl_syncer_host *h, const struct pl_
     pl_shost_retire_values(h, x->f->values);
     x->f->values = result;
     x->f->version = r->version;
+    x->f->renewed = ++h->renewals;
     pl_shost_set_ring(h, x->f, r->version, update);
     pl_trust_remember(h, x->f, &x->note);
     uint64_t tokens = 0;

@@ -21,9 +21,8 @@ static size_t values_bytes(uint64_t count)
     return sizeof(struct pl_values) + 3 * (size_t)count * sizeof(float);
 }
 
-static void reuse(struct pl_values *v, uint64_t count)
+static void prepare(struct pl_values *v, uint64_t count)
 {
-    pl_assert(count <= v->capacity);
     atomic_init(&v->refs, 1);
     v->count = count;
     v->theta = (float *)(void *)(v + 1);
@@ -34,10 +33,8 @@ static void reuse(struct pl_values *v, uint64_t count)
 struct pl_values *pl_values_new(const struct pl_alloc *alloc, uint64_t count)
 {
     struct pl_values *v = alloc->resize(alloc->user, NULL, 0, values_bytes(count));
-    if (v == NULL)
-        return NULL;
-    v->capacity = count;
-    reuse(v, count);
+    if (v != NULL)
+        prepare(v, count);
     return v;
 }
 
@@ -50,29 +47,32 @@ struct pl_values *pl_values_keep(struct pl_values *v)
 void pl_values_drop(struct pl_values *v, const struct pl_alloc *alloc)
 {
     if (v != NULL && atomic_fetch_sub(&v->refs, 1) == 1)
-        pl_alloc_free(alloc, v, values_bytes(v->capacity));
+        pl_alloc_free(alloc, v, values_bytes(v->count));
 }
 
+/* The spare one with just the room that is asked for, or it would grow to that of the largest fragment in every place. */
 struct pl_values *pl_shost_take_values(struct pl_syncer_host *h, uint64_t count)
 {
     struct pl_values *v = h->spare;
-    if (v == NULL || v->capacity < count)
+    if (v == NULL)
         return pl_values_new(&h->alloc, count);
+    if (v->count != count) {
+        v = h->alloc.resize(h->alloc.user, v, values_bytes(v->count), values_bytes(count));
+        if (v == NULL)
+            return NULL;
+    }
     h->spare = NULL;
-    reuse(v, count);
+    prepare(v, count);
     return v;
 }
 
 /* Nobody else can get hold of a version that is not out any more: one reference stays one. */
 void pl_shost_retire_values(struct pl_syncer_host *h, struct pl_values *v)
 {
-    bool ours = atomic_load(&v->refs) == 1;
-    if (ours && (h->spare == NULL || h->spare->capacity < v->capacity)) {
-        struct pl_values *smaller = h->spare;
+    if (h->spare == NULL && atomic_load(&v->refs) == 1)
         h->spare = v;
-        v = smaller;
-    }
-    pl_values_drop(v, &h->alloc);
+    else
+        pl_values_drop(v, &h->alloc);
 }
 
 struct pl_shared *pl_shared_new(const struct pl_alloc *alloc, uint64_t len)

@@ -283,6 +283,7 @@ static void free_snapshot(struct pl_snapshot_job *j)
         pl_values_drop(j->values[i], &h->alloc);
     pl_alloc_free(&h->alloc, j->values, h->fragment_count * sizeof *j->values);
     pl_buf_release(&j->core);
+    pl_buf_release(&j->order);
     pl_buf_release(&j->rule);
     pl_alloc_free(&h->alloc, j, sizeof *j);
 }
@@ -292,12 +293,14 @@ static enum pelago_status open_snapshot(struct pl_snapshot_job *j)
     struct pl_store *s = &j->h->vault->store;
     struct pl_section sections[PL_VAULT_SECTIONS] = {
         {.tag = PL_SECTION_CORE, .length = j->core.len},
+        {.tag = PL_SECTION_ORDER, .length = j->order.len},
         {.tag = PL_SECTION_VALUES, .length = shard_values(j->h) * 3 * sizeof(float)},
         {.tag = PL_SECTION_COUNTERS, .length = sizeof j->counters},
         {.tag = PL_SECTION_RULE, .length = j->rule.len}};
     PL_TRY(pl_store_snapshot_begin(s, sections, PL_VAULT_SECTIONS, &j->error));
     j->begun = true;
-    return pl_store_snapshot_write(s, j->core.data, j->core.len, &j->error);
+    PL_TRY(pl_store_snapshot_write(s, j->core.data, j->core.len, &j->error));
+    return pl_store_snapshot_write(s, j->order.data, j->order.len, &j->error);
 }
 
 /* The next piece of the values; what is written is let go. */
@@ -366,6 +369,27 @@ static void snapshot_done(struct pl_job *job)
     pl_shost_stop_check(h);
 }
 
+/* Whoever got a version longest ago comes first: it is the next to get one, and until it is written memory holds both. */
+static bool take_values(struct pl_snapshot_job *j)
+{
+    const struct pl_syncer_host *h = j->h;
+    uint32_t places[PL_FRAGMENTS_MAX];
+    for (uint32_t i = 0; i < h->fragment_count; i++) {
+        uint32_t at = i;
+        for (; at > 0 && h->fragments[places[at - 1]].renewed > h->fragments[i].renewed; at--)
+            places[at] = places[at - 1];
+        places[at] = i;
+    }
+    if (pl_buf_reserve(&j->order, h->fragment_count * 4) != PELAGO_OK)
+        return false;
+    j->order.len = h->fragment_count * 4;
+    for (uint32_t i = 0; i < h->fragment_count; i++) {
+        pl_put_le(j->order.data + i * 4, places[i], 4);
+        j->values[i] = pl_values_keep(h->fragments[places[i]].values);
+    }
+    return true;
+}
+
 static struct pl_snapshot_job *capture(struct pl_syncer_host *h)
 {
     struct pl_snapshot_job *j = pl_alloc_zero(&h->alloc, 1, sizeof *j);
@@ -376,16 +400,15 @@ static struct pl_snapshot_job *capture(struct pl_syncer_host *h)
     j->job.done = snapshot_done;
     size_t bytes = pl_syncer_save_bytes(h->core);
     pl_buf_init(&j->core, &h->alloc, bytes);
+    pl_buf_init(&j->order, &h->alloc, PL_FRAGMENTS_MAX * 4);
     pl_buf_init(&j->rule, &h->alloc, SIZE_MAX);
     j->values = pl_alloc_zero(&h->alloc, h->fragment_count, sizeof *j->values);
     if (j->values == NULL || pl_buf_reserve(&j->core, bytes) != PELAGO_OK ||
-        pl_trust_save(h, &j->rule) != PELAGO_OK) {
+        pl_trust_save(h, &j->rule) != PELAGO_OK || !take_values(j)) {
         free_snapshot(j);
         return NULL;
     }
     j->core.len = pl_syncer_save(h->core, j->core.data, bytes);
-    for (uint32_t i = 0; i < h->fragment_count; i++)
-        j->values[i] = pl_values_keep(h->fragments[i].values);
     pl_put_le(j->counters, h->value_tokens_lo, 8);
     pl_put_le(j->counters + 8, h->value_tokens_hi, 8);
     return j;

@@ -7,9 +7,10 @@
  *             u32 n: 0, then the merged outer gradient, fp32; else the n encoded contributions that were merged, in the
  *             order of the contributors, each as long as codec and fragment say
  *             the update: u32 length, packed encoding
- *   snapshot  section 1: the core's state; section 2: per fragment theta, momentum, broadcast (fp32);
- *             section 3: u64 x 2 tokens x values merged so far, low half first; section 4: what the merge rule
- *             remembers (syncer_trust.c)
+ *   snapshot  section 1: the core's state; section 2: per fragment theta, momentum, broadcast (fp32), in the order of
+ *             section 5; section 3: u64 x 2 tokens x values merged so far, low half first; section 4: what the merge rule
+ *             remembers (syncer_trust.c); section 5, before section 2: per fragment u32 its place among the shard's.
+ *             Without it, as snapshots were written up to version 0.1, they lie in the order of their numbers.
  *
  * The store belongs to the jobs of one queue; the loop's thread only hands them what to write.
  */
@@ -22,7 +23,14 @@
 
 #include <string.h>
 
-enum { PL_SECTION_CORE = 1, PL_SECTION_VALUES, PL_SECTION_COUNTERS, PL_SECTION_RULE, PL_VAULT_SECTIONS = 4 };
+enum {
+    PL_SECTION_CORE = 1,
+    PL_SECTION_VALUES,
+    PL_SECTION_COUNTERS,
+    PL_SECTION_RULE,
+    PL_SECTION_ORDER,
+    PL_VAULT_SECTIONS = 5
+};
 enum { PL_VAULT_COUNTERS_BYTES = 16, PL_ROUND_HEAD_BYTES = 28, PL_OPINION_BYTES = 5 };
 
 /* A record on its way. */
@@ -54,7 +62,8 @@ struct pl_snapshot_job {
     struct pl_buf core;
     uint8_t counters[PL_VAULT_COUNTERS_BYTES];
     struct pl_buf rule;
-    struct pl_values **values; /* [fragment_count], kept until written */
+    struct pl_buf order;       /* section 5 */
+    struct pl_values **values; /* [fragment_count] in that order, kept until written */
     uint32_t fragment, array;  /* what comes next */
     uint64_t offset;
     bool begun, ended, good;

@@ -28,26 +28,27 @@ static void test_chain_or_whole_value(void **state)
 {
     (void)state;
     start(2);
+    rig.update_bytes = 60;
     rig_up(&rig, 2);
     rig_down(&rig, 2);
     assert_true(rig_run_to(&rig, F, 3));
-    rig_up(&rig, 2); /* three versions of 100 bytes behind; the whole value has 400 */
+    rig_up(&rig, 2); /* three versions of 60 bytes behind; the whole value has 400 */
     assert_int_equal(update_of(2)->from_version, 0);
     assert_int_equal(update_of(2)->to_version, 3);
-    assert_int_equal(update_of(2)->bytes, 300);
+    assert_int_equal(update_of(2)->bytes, 180);
     assert_int_equal(update_of(2)->flags, 0);
     rig_down(&rig, 2);
     assert_true(rig_run_to(&rig, F, 6));
-    rig_up(&rig, 2); /* six behind: only four updates are kept, as many as one whole value has bytes */
+    rig_up(&rig, 2); /* six behind: only three updates are kept, as many as fit into half of its bytes */
     assert_int_equal(update_of(2)->from_version, PL_NONE64);
     assert_int_equal(update_of(2)->bytes, 400);
-    assert_int_equal(rig.s->fragments[F].ring_count, 4);
+    assert_int_equal(rig.s->fragments[F].ring_count, 3);
 
     rig_down(&rig, 2);
     rig.peers[2].have[F] = 5;
     rig_up(&rig, 2);
     assert_int_equal(update_of(2)->from_version, 5);
-    assert_int_equal(update_of(2)->bytes, 100);
+    assert_int_equal(update_of(2)->bytes, 60);
 }
 
 /* An update larger than the whole value is kept (it is the newest) and never sent: the value itself is shorter. */
@@ -96,6 +97,7 @@ static void test_a_wrong_history_is_reset(void **state)
 {
     (void)state;
     start(2);
+    rig.update_bytes = 60;
     assert_true(rig_run_to(&rig, F, 3));
     const struct {
         uint64_t version, digest;

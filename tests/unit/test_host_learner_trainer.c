@@ -435,6 +435,21 @@ static void test_the_clock_is_followed(void **state)
     assert_true(rig.trainer->progress.clock < 5000 + 100000);
 }
 
+/* How many values a stub's step changes. */
+static uint64_t changed_by_step(bool dense)
+{
+    uint64_t count = 0, floats = rig.layout.tensors.floats;
+    float *before = calloc(floats, sizeof *before);
+    assert_non_null(before);
+    memcpy(before, rig.lt.theta, floats * sizeof *before);
+    pl_ltrainer_stub_step(&rig.lt, 5 * PL_MS, dense);
+    drain();
+    for (uint64_t i = 0; i < floats; i++)
+        count += rig.lt.theta[i] != before[i] ? 1 : 0;
+    free(before);
+    return count;
+}
+
 static void test_a_stub(void **state)
 {
     (void)state;
@@ -445,13 +460,15 @@ static void test_a_stub(void **state)
     for (unsigned i = 1; i <= 20; i++) {
         if (i == 10)
             pl_ltrainer_order(&rig.lt, &v.order);
-        pl_ltrainer_stub_step(&rig.lt, 5 * PL_MS);
+        pl_ltrainer_stub_step(&rig.lt, 5 * PL_MS, false);
         drain();
         assert_int_equal(rig.told, i);
         assert_int_equal(rig.back_count, i >= 10);
     }
     assert_int_equal(v.order.state.steps, 9);
     assert_int_equal(rig.lt.state.own_sequence, 1000000 + 20 * BATCH);
+    assert_true(changed_by_step(false) < rig.layout.tensors.params / 100);
+    assert_true(changed_by_step(true) > rig.layout.tensors.params / 100 * 99);
     free_values(&v);
 }
 
