@@ -18,6 +18,7 @@ enum {
     FAILURES_MAX = 8,   /* steps in a row */
     STUB_STRIDE = 4096, /* a stub changes one value in so many, or all */
 };
+#define STEP_NS_MIN (PL_STEP_NS_LEAST * 5 / 4) /* syncers believe no shorter ones: a toy model could take less */
 #define APPLY_NS (300 * PL_US) /* of one step, for new values; a piece more at most */
 
 /* ---- set-up ---- */
@@ -343,10 +344,10 @@ static void moving(void *user)
 
 /* ---- the thread ---- */
 
-static uint64_t paced(const struct pl_ltrainer *t, uint64_t spent_ns)
+uint64_t pl_ltrainer_paced_ns(const struct pl_ltrainer *t, uint64_t spent_ns)
 {
     uint64_t slow = t->o.speed > 0 && t->o.speed < 1 ? (uint64_t)((double)spent_ns / t->o.speed) : spent_ns;
-    return pl_max64(slow, t->o.pace_ns);
+    return pl_max64(slow, pl_max64(t->o.pace_ns, STEP_NS_MIN));
 }
 
 static void sleep_until(struct pl_ltrainer *t, uint64_t at_ns)
@@ -409,7 +410,7 @@ static bool run_step(struct pl_ltrainer *t, const struct pl_sequences *source, s
     pl_watch_stop(watch, &t->held_up);
     enum pelago_status st = pl_trainer_step(t->o.trainer, source, &report, &err);
     pl_watch_start(watch);
-    uint64_t step_ns = paced(t, watch->wall_ns - began);
+    uint64_t step_ns = pl_ltrainer_paced_ns(t, watch->wall_ns - began);
     count_step(t, st == PELAGO_OK, report.loss, step_ns);
     bool over = st != PELAGO_OK && failed(t, &err);
     if (t->moved)

@@ -137,6 +137,9 @@ void pl_ltrainer_stop(struct pl_ltrainer *t);
 bool pl_ltrainer_ended(const struct pl_ltrainer *t);
 void pl_ltrainer_join(struct pl_ltrainer *t);
 
+/* How long a step lasts whose computation took so long. */
+uint64_t pl_ltrainer_paced_ns(const struct pl_ltrainer *t, uint64_t spent_ns);
+
 /* Loop. False: there is none. */
 bool pl_ltrainer_note(struct pl_ltrainer *t, struct pl_note *note);
 void pl_ltrainer_order(struct pl_ltrainer *t, struct pl_order *order);

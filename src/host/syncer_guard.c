@@ -36,7 +36,6 @@ enum {
     LIVE_MIN = 3,       /* fewer learners say nothing about what is usual */
 };
 #define RETURN_NS (600 * PL_SEC)    /* in which learners come back after a restart */
-#define STEP_NS_LEAST (100 * PL_US) /* nobody's step is shorter, also where nothing is usual */
 #define LOOK_NS (100 * PL_MS)       /* between two looks at how fast the learners are */
 #define SHUT_NS_MIN PL_SEC
 #define SHUT_NS_MAX (600 * PL_SEC)
@@ -211,7 +210,7 @@ uint64_t pl_guard_step_ns(struct pl_syncer_host *h)
 /* The shortest step that is believed. */
 static uint64_t shortest_step(struct pl_syncer_host *h)
 {
-    return pl_max64(pl_guard_step_ns(h) / SPEED_FACTOR, STEP_NS_LEAST);
+    return pl_max64(pl_guard_step_ns(h) / SPEED_FACTOR, PL_STEP_NS_LEAST);
 }
 
 /* With so many steps more. The time since the last ones lets them out; what it could have let out beside them is spare, and not

@@ -417,6 +417,19 @@ static void test_a_pause_ends_when_it_must(void **state)
     assert_int_equal(rig.told, 1);
 }
 
+/* A syncer takes steps of less for lies, and a toy model on a fast core could make them. */
+static void test_no_step_is_shorter_than_is_believed(void **state)
+{
+    (void)state;
+    build(1e-3f, 0, false);
+    assert_true(pl_ltrainer_paced_ns(&rig.lt, PL_US) > PL_STEP_NS_LEAST);
+    assert_int_equal(pl_ltrainer_paced_ns(&rig.lt, PL_MS), PL_MS);
+    rig.lt.o.speed = 0.5;
+    assert_int_equal(pl_ltrainer_paced_ns(&rig.lt, PL_MS), 2 * PL_MS);
+    rig.lt.o.pace_ns = 5 * PL_MS;
+    assert_int_equal(pl_ltrainer_paced_ns(&rig.lt, PL_MS), 5 * PL_MS);
+}
+
 static void test_the_clock_is_followed(void **state)
 {
     (void)state;
@@ -482,6 +495,7 @@ int main(void)
         cmocka_unit_test_teardown(test_a_loop_that_sleeps, tear_down),
         cmocka_unit_test_teardown(test_units_are_used_in_order, tear_down),
         cmocka_unit_test_teardown(test_a_pause_ends_when_it_must, tear_down),
+        cmocka_unit_test_teardown(test_no_step_is_shorter_than_is_believed, tear_down),
         cmocka_unit_test_teardown(test_the_clock_is_followed, tear_down),
         cmocka_unit_test_teardown(test_a_stub, tear_down),
     };
