@@ -183,12 +183,12 @@ void pl_conn_discard(struct pl_conn *c)
 /* --- writing --- */
 
 /* Where frames wait; a stream's own queue holds segments. */
-static const struct pl_queue *frames_out(const struct pl_conn *c)
+static struct pl_queue *frames_out(struct pl_conn *c)
 {
     return c->member.bundle != NULL ? &c->member.bundle->out : &c->out;
 }
 
-static bool has_room(const struct pl_conn *c)
+static bool has_room(struct pl_conn *c)
 {
     return frames_out(c)->bytes < (c->listener != NULL ? pl_listener_room(c->listener) : PL_CONN_ROOM_BYTES);
 }
@@ -403,6 +403,16 @@ static void tell_drained(struct pl_conn *c)
     lead->ops.drained(lead->user, lead);
 }
 
+/* Nobody had more to send. */
+static void rest(struct pl_conn *c)
+{
+    struct pl_conn *lead = pl_bundle_lead(c);
+    if (c->out.bytes == 0)
+        pl_queue_trim(&c->out);
+    if (lead != NULL && lead->state != PL_CONN_DEAD && frames_out(lead)->bytes == 0)
+        pl_queue_trim(frames_out(lead));
+}
+
 void pl_conn_write(struct pl_conn *c)
 {
     size_t turn_bytes = 0;
@@ -427,6 +437,7 @@ void pl_conn_write(struct pl_conn *c)
         begin_linger(c);
     else
         tell_drained(c);
+    rest(c);
 }
 
 /* --- watching --- */

@@ -110,6 +110,50 @@ static void a_queue_gives_back_what_was_put_in(void **state)
     assert_int_equal(n, 0);
 }
 
+struct books {
+    unsigned requests;
+    size_t bytes; /* in use */
+};
+
+static void *booked_resize(void *user, void *block, size_t old_bytes, size_t new_bytes)
+{
+    struct books *b = user;
+    const struct pl_alloc system = pl_alloc_system();
+    b->requests += new_bytes > 0;
+    b->bytes += new_bytes - old_bytes;
+    return system.resize(system.user, block, old_bytes, new_bytes);
+}
+
+/* Frames of a megabyte come in memory of their own, which is dear when it is new. */
+static void a_busy_queue_keeps_one_block_and_a_resting_one_none(void **state)
+{
+    (void)state;
+    enum { LARGE = 1 << 20, FRAMES = 100 };
+    struct books memory = {0};
+    const struct pl_alloc alloc = {booked_resize, &memory};
+    struct pl_queue q;
+    pl_queue_init(&q, &alloc);
+    for (unsigned i = 0; i < FRAMES; i++) {
+        assert_non_null(pl_queue_room(&q, LARGE));
+        pl_queue_add(&q, LARGE);
+        pl_queue_take(&q, LARGE);
+        assert_int_equal(memory.requests, 1);
+    }
+    assert_non_null(pl_queue_room(&q, 2 * LARGE)); /* the spare one is too small, and goes when this is empty */
+    pl_queue_add(&q, 2 * LARGE);
+    pl_queue_take(&q, 2 * LARGE);
+    assert_int_equal(memory.requests, 2);
+    assert_true(memory.bytes > 2 * LARGE && memory.bytes < 3 * LARGE);
+    assert_non_null(pl_queue_room(&q, 10));
+    pl_queue_add(&q, 10);
+    pl_queue_trim(&q); /* what is in use stays */
+    assert_true(memory.bytes > 2 * LARGE);
+    pl_queue_take(&q, 10);
+    pl_queue_trim(&q);
+    assert_int_equal(memory.bytes, 0);
+    pl_queue_release(&q);
+}
+
 /* Whoever sends what he may and waits as he is told sends at the rate, whatever the clock's steps. */
 static void a_bucket_keeps_its_rate(void **state)
 {
@@ -229,6 +273,7 @@ int main(void)
         cmocka_unit_test(addresses_are_read),
         cmocka_unit_test(addresses_are_printed_and_belong_to_somebody),
         cmocka_unit_test(a_queue_gives_back_what_was_put_in),
+        cmocka_unit_test(a_busy_queue_keeps_one_block_and_a_resting_one_none),
         cmocka_unit_test(a_bucket_keeps_its_rate),
         cmocka_unit_test(a_bucket_saves_up_little),
         cmocka_unit_test(the_books_of_a_listener_add_up),
