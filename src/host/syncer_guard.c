@@ -98,12 +98,14 @@ static double rate_to_judge_by(const struct pl_shard_fragment *f, double now)
     return now;
 }
 
-/* How long the slice's parameters are; at least as long as when training begins. */
-static double own_norm(const struct pl_syncer_host *h, const struct pl_shard_fragment *f, uint32_t k)
+/* At least as long as when training begins. */
+void pl_guard_measure(const struct pl_layout *l, uint32_t fragment, const float *theta, double *own)
 {
-    const struct pl_layout_slice *s = &h->layout.slices[h->layout.fragments[f->number].slice_first + k];
-    double own = sqrt(pl_grad_sumsq(f->values->theta + s->first, s->count));
-    return fmax(own, VALUE_MIN * sqrt((double)s->count));
+    const struct pl_layout_fragment *f = &l->fragments[fragment];
+    for (uint32_t k = 0; k < f->slice_count; k++) {
+        const struct pl_layout_slice *s = &l->slices[f->slice_first + k];
+        own[k] = fmax(sqrt(pl_grad_sumsq(theta + s->first, s->count)), VALUE_MIN * sqrt((double)s->count));
+    }
 }
 
 /* What is usual for so many steps. Steps at random go as far as their root. Who brings many more than the others made
@@ -125,11 +127,11 @@ static double longest(const struct pl_syncer_host *h, const struct pl_shard_frag
                       double norm, double root, double rate)
 {
     if (f->norm_count < PL_GATE_HISTORY_MIN)
-        return NORM_FACTOR * root * own_norm(h, f, k);
+        return NORM_FACTOR * root * f->own[k];
     double usual = usual_norm(h, f, k, root, rate_to_judge_by(f, rate));
     if (norm <= NORM_FACTOR * usual)
         return NORM_FACTOR * usual;
-    return fmax(NORM_FACTOR * usual, own_norm(h, f, k) / SHORT_SHARE);
+    return fmax(NORM_FACTOR * usual, f->own[k] / SHORT_SHARE);
 }
 
 static void remember(struct pl_shard_fragment *f, uint32_t slices, const double *norms, double root,

@@ -107,6 +107,7 @@ struct pl_shard_fragment {
     struct pl_values *values;
     struct pl_staged staged;
     struct pl_ring_slot ring[PL_RING_MAX];
+    double *own, *own_next;          /* [slices] how long the parameters are: of values, of what is being merged or staged */
     float (*norms)[PL_GATE_HISTORY]; /* [slices] of accepted contributions */
     float roots[PL_GATE_HISTORY];    /* ... of their steps */
     float rates[PL_GATE_HISTORY];    /* ... learning rate when they came */
@@ -389,6 +390,8 @@ void pl_shost_count_tokens(struct pl_syncer_host *h, uint64_t tokens, uint64_t v
 enum { PL_GUARD_PIECE = 16384 };
 void pl_guard_norms(const struct pl_layout *l, uint32_t fragment, enum pl_codec codec, const uint8_t *bytes,
                     float *scratch, double *norms);
+/* Fills own[slices] of a fragment's parameters; for a worker, or while nobody is served. */
+void pl_guard_measure(const struct pl_layout *l, uint32_t fragment, const float *theta, double *own);
 /* Are they believable for so many steps, beside those accepted lately? Then they are remembered. The sentence says why
  * not. */
 bool pl_guard_norms_ok(struct pl_syncer_host *h, struct pl_shard_fragment *f, uint64_t steps,

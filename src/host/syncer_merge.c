@@ -155,6 +155,8 @@ static void merge_run(struct pl_job *job)
         return;
     pl_merge_outer(&j->work);
     j->good = make_update(j);
+    if (j->good)
+        pl_guard_measure(j->work.layout, j->f->number, j->work.result->theta, j->f->own_next);
 }
 
 static void free_parts(struct merge_job *j)
@@ -451,6 +453,9 @@ void pl_shost_publish(struct pl_syncer_host *h, const struct pl_sync_effect *fx)
     pl_assert(g->active && g->values != NULL && fx->u.publish.version == f->version + 1);
     pl_shost_retire_values(h, f->values);
     f->values = g->values;
+    double *own = f->own;
+    f->own = f->own_next;
+    f->own_next = own;
     f->version++;
     f->renewed = ++h->renewals;
     pl_shost_set_ring(h, f, f->version, g->update);

@@ -382,5 +382,9 @@ enum pelago_status pl_vault_recover(struct pl_syncer_host *h, struct pl_error *e
                                 ? open_store(h, err)
                                 : pl_fail(err, PELAGO_NOMEM, "there is no memory to read the journal");
     scratch_free(h);
+    for (uint32_t i = 0; st == PELAGO_OK && i < h->fragment_count; i++) {
+        struct pl_shard_fragment *f = &h->fragments[i];
+        pl_guard_measure(&h->layout, f->number, f->values->theta, f->own);
+    }
     return st;
 }

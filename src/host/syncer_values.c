@@ -121,8 +121,11 @@ static bool make_values(struct pl_syncer_host *h)
     for (uint32_t i = 0; i < h->fragment_count; i++) {
         struct pl_shard_fragment *f = &h->fragments[i];
         f->values = pl_values_new(&h->alloc, f->count);
-        f->norms = pl_alloc_zero(&h->alloc, h->layout.fragments[f->number].slice_count, sizeof *f->norms);
-        if (f->values == NULL || f->norms == NULL)
+        uint32_t slices = h->layout.fragments[f->number].slice_count;
+        f->norms = pl_alloc_zero(&h->alloc, slices, sizeof *f->norms);
+        f->own = pl_alloc_zero(&h->alloc, slices, sizeof *f->own);
+        f->own_next = pl_alloc_zero(&h->alloc, slices, sizeof *f->own_next);
+        if (f->values == NULL || f->norms == NULL || f->own == NULL || f->own_next == NULL)
             return false;
     }
     return true;
@@ -163,7 +166,10 @@ void pl_shost_values_free(struct pl_syncer_host *h)
         pl_values_drop(f->values, &h->alloc);
         for (uint32_t k = 0; k < PL_RING_MAX; k++)
             pl_shared_drop(f->ring[k].update, &h->alloc);
-        pl_alloc_free(&h->alloc, f->norms, h->layout.fragments[f->number].slice_count * sizeof *f->norms);
+        uint32_t slices = h->layout.fragments[f->number].slice_count;
+        pl_alloc_free(&h->alloc, f->norms, slices * sizeof *f->norms);
+        pl_alloc_free(&h->alloc, f->own, slices * sizeof *f->own);
+        pl_alloc_free(&h->alloc, f->own_next, slices * sizeof *f->own_next);
     }
     pl_alloc_free(&h->alloc, h->fragments, h->fragment_count * sizeof *h->fragments);
     pl_alloc_free(&h->alloc, h->pushes,

@@ -80,6 +80,39 @@ static void a_rate_that_falls_makes_nobody_a_liar(void **state)
     syncer_rig_release(&rig);
 }
 
+static void assert_measured(void)
+{
+    const struct pl_syncer_host *h = rig.host;
+    double own[64];
+    for (uint32_t i = 0; i < h->fragment_count; i++) {
+        const struct pl_shard_fragment *f = &h->fragments[i];
+        uint32_t slices = h->layout.fragments[f->number].slice_count;
+        assert_true(slices <= 64);
+        pl_guard_measure(&h->layout, f->number, f->values->theta, own);
+        for (uint32_t k = 0; k < slices; k++)
+            assert_true(own[k] > 0);
+        assert_memory_equal(f->own, own, slices * sizeof *own);
+    }
+}
+
+/* The loop never walks over parameters: whoever makes a version says how long they are. */
+static void each_version_comes_measured(void **state)
+{
+    (void)state;
+    syncer_rig_init(&rig, 3);
+    syncer_rig_create(&rig);
+    syncer_rig_start(&rig);
+    assert_measured();
+    for (uint64_t i = 1; i <= 3; i++)
+        syncer_rig_island(&rig, i);
+    syncer_rig_reach(&rig, 2);
+    assert_measured();
+    syncer_rig_stop(&rig);
+    syncer_rig_start(&rig);
+    assert_measured();
+    syncer_rig_release(&rig);
+}
+
 /* ---- claims ---- */
 
 /* Three islands have been here and reported; from now on the usual step is 64 ms, so that one of 1 ms is believed. */
@@ -358,6 +391,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(long_work_of_many_steps_is_believed),
         cmocka_unit_test(a_rate_that_falls_makes_nobody_a_liar),
+        cmocka_unit_test(each_version_comes_measured),
         cmocka_unit_test(reports_come_no_faster_than_steps_can),
         cmocka_unit_test(honest_reports_are_believed),
         cmocka_unit_test(time_is_not_saved_up),
