@@ -31,7 +31,8 @@ import sys
 import tempfile
 import time
 
-from harness import MISSED, STEP_TOKENS, Cluster, emit, judge_equality, judge_grace, judge_trainers, paced
+from harness import (MISSED, STEP_TOKENS, Cluster, emit, end_with_what_was_started, judge_equality, judge_grace,
+                     judge_trainers, paced)
 from rows_kill import row_crowd, row_kills, row_storm, row_syncer_kills
 from rows_link import row_edge, row_lines, row_partition, row_stale
 
@@ -104,6 +105,7 @@ SHORT = ["quiet", "kills", "syncer-kills", "partition", "stale", "edge", "durabi
 
 
 def main():
+    end_with_what_was_started()
     p = argparse.ArgumentParser()
     p.add_argument("--short", action="store_true")
     p.add_argument("--row", default="")

@@ -32,7 +32,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from harness import MISSED, emit  # noqa: E402
+from harness import MISSED, emit, end_with_what_was_started  # noqa: E402
 
 STARTING_MAX = 24  # learners on their way in at a time
 
@@ -204,6 +204,7 @@ ROWS = {"connections": row_connections, "memory": row_memory}
 
 
 def main():
+    end_with_what_was_started()
     p = argparse.ArgumentParser()
     p.add_argument("--short", action="store_true")
     p.add_argument("--row", default="")

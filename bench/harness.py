@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 MISSED = []
@@ -64,6 +65,11 @@ def started_at(pid):
         return ticks / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError):
         return None
+
+
+def end_with_what_was_started():
+    """SIGTERM ends a measurement as Ctrl-C does, by its finally: whatever it started goes with it."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
 class Cluster:

@@ -42,7 +42,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from harness import MISSED, STEP_TOKENS, Cluster, emit, paced, read_json  # noqa: E402
+from harness import MISSED, STEP_TOKENS, Cluster, emit, end_with_what_was_started, paced, read_json  # noqa: E402
 
 KEPT_BYTES = 32 << 20  # what the allocator keeps of 256 handshakes at once; it does not grow with the number of connections
 BUSY_MAX = 0.7  # of all processors
@@ -400,6 +400,7 @@ def main():
     if len(sys.argv) == 3 and sys.argv[1] == "--flood":
         flood_main(sys.argv[2])
         return
+    end_with_what_was_started()
     p = argparse.ArgumentParser()
     p.add_argument("--short", action="store_true")
     p.add_argument("--row", default="")
