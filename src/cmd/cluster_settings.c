@@ -1,5 +1,6 @@
 /* cmd/cluster_settings.c - from options to the settings of a run, and whether options agree with settings that are there
  * already; see cluster_args.h. */
+#include "base/check.h"
 #include "base/fmt.h"
 #include "base/hash.h"
 #include "base/num.h"
@@ -8,6 +9,8 @@
 #include "train/dataset.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <signal.h>
 #include <string.h>
 
 /* ---- a new run ---- */
@@ -127,6 +130,21 @@ enum pelago_status pl_cluster_open_data(const struct pl_cluster_args *a, struct 
     return st == PELAGO_OK ? pl_settings_check(s, err) : st;
 }
 
+/* Ctrl-C waits until the folder is whole: an unfinished one would stay under a name that nobody asked for. */
+static enum pelago_status create_whole(const struct pl_alloc *alloc, const char *folder, const struct pl_settings *s,
+                                       struct pl_bytes tokenizer, struct pl_error *err)
+{
+    sigset_t held, before;
+    (void)sigemptyset(&held);
+    (void)sigaddset(&held, SIGINT);
+    (void)sigaddset(&held, SIGTERM);
+    (void)sigaddset(&held, SIGHUP);
+    pl_assert(pthread_sigmask(SIG_BLOCK, &held, &before) == 0);
+    enum pelago_status st = pl_syncer_host_create(alloc, folder, s, tokenizer, err);
+    pl_assert(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
+    return st;
+}
+
 enum pelago_status pl_cluster_create(const struct pl_cluster_args *a, const char *folder,
                                      struct pl_settings *s, struct pl_error *err)
 {
@@ -138,7 +156,7 @@ enum pelago_status pl_cluster_create(const struct pl_cluster_args *a, const char
     if (st == PELAGO_OK)
         st = pl_cluster_open_data(a, &plan, s, &tokenizer, err);
     if (st == PELAGO_OK)
-        st = pl_syncer_host_create(&alloc, folder, s, (struct pl_bytes){tokenizer.data, tokenizer.len}, err);
+        st = create_whole(&alloc, folder, s, (struct pl_bytes){tokenizer.data, tokenizer.len}, err);
     pl_buf_release(&tokenizer);
     return st;
 }

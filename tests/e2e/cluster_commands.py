@@ -341,6 +341,22 @@ def slow_end():
     assert "loss" in run("eval", home, "--data", "builtin:tales", "--tokens", 500)[0]
 
 
+def an_early_stop():
+    """Ctrl-C while a syncer makes its folder: it is there whole or not at all, and nothing is left beside it."""
+    library, home, until_there = os.environ.get("PELAGO_SLOW_SYNC"), temp / "early" / "home", temp / "early-over"
+    if library is None:
+        return
+    home.parent.mkdir()
+    slow = {"env": {**os.environ, "LD_PRELOAD": library, "PELAGO_SLOW_NAME": "home.partial", "PELAGO_SLOW_UNTIL": str(until_there)}}
+    s = Process("syncer", "--dir", home, "--listen", "127.0.0.1:0", *TINY, "--tokens", "20k", **slow)
+    until(lambda: any(home.parent.iterdir()), "a folder that is being made", s.popen)
+    s.popen.send_signal(signal.SIGINT)
+    until_there.touch()
+    assert s.popen.wait(PATIENCE) in (-signal.SIGINT, 128 + signal.SIGINT), s.said()
+    assert [one.name for one in home.parent.iterdir()] == ["home"], list(home.parent.iterdir())
+    assert syncer(home).end() == 128 + signal.SIGTERM
+
+
 def cpu_seconds(pid):
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -749,7 +765,7 @@ def live_screen():
 
 with tempfile.TemporaryDirectory() as name:
     temp = Path(name)
-    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, leaving, slow_end, mirror, moved, units, full_disk, whole_run, ended_in_time, parent_dies,
+    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, leaving, slow_end, an_early_stop, mirror, moved, units, full_disk, whole_run, ended_in_time, parent_dies,
              hopeless, left_out, broken_links, shards, codecs, live_screen]
     try:
         for part in parts:
