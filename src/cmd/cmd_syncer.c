@@ -41,7 +41,7 @@ struct save {
 
 struct syncer {
     struct pl_cluster_args args;
-    const char *dir, *listen, *advertise, *mirror, *record, *join, *config;
+    const char *dir, *listen, *advertise, *mirror, *record, *join, *home, *config;
     uint32_t relaxed, shard, learners_max, threads;
     struct pl_conf conf;
     struct pl_alloc alloc;
@@ -226,6 +226,7 @@ static enum pelago_status make_shard(struct syncer *s)
     struct pl_join j = {.alloc = &s->alloc,
                         .folder = s->dir,
                         .token = token,
+                        .address = s->home,
                         .role = PL_ROLE_SHARD,
                         .shard = s->shard,
                         .patience_ns = join_patience_ns,
@@ -242,6 +243,8 @@ static enum pelago_status load_settings(struct syncer *s)
     char path[PL_PATH_MAX];
     PL_TRY(pl_posix_dir_open(&dir, &s->alloc, s->dir, PL_POSIX_DIR_EXISTING, &s->err));
     enum pelago_status st = pl_home_load_settings(dir, &s->alloc, &s->settings, NULL, &s->err);
+    if (st == PELAGO_OK && s->home != NULL)
+        st = pl_home_write(dir, "home", (struct pl_bytes){s->home, strlen(s->home)}, false, &s->err);
     pl_posix_dir_close(dir);
     if (st == PELAGO_OK)
         st = pl_path_join(path, s->dir, "listen", &s->err);
@@ -427,6 +430,9 @@ static bool parse(struct syncer *s, int argc, char **argv, int *code)
          0, PL_SHARDS_MAX - 1},
         {"join", "TOKEN", "further shards: a token of pelago invite --role shard; @FILE reads it from there",
          PL_OPTION_TEXT, &s->join, 0, 0},
+        {"home", "HOST:PORT",
+         "further shards: the home shard is here, whatever token or folder say; kept for later starts",
+         PL_OPTION_TEXT, &s->home, 0, 0},
         {"learners-max", "N", "identities at once (default: 1024)", PL_OPTION_U32, &s->learners_max, 1,
          PL_LEARNERS_MAX},
         {"merge-threads", "N", "threads of one merge (default: 2)", PL_OPTION_U32, &s->threads, 1, 256},
@@ -451,6 +457,10 @@ static bool parse(struct syncer *s, int argc, char **argv, int *code)
         *code = pl_usage_error(command, "--dir FOLDER is needed: the run lives there");
     else if (s->advertise != NULL && pl_address_dialable(s->advertise, &s->err) != PELAGO_OK)
         *code = pl_refusal(command, &s->err); /* now: a run once made refuses the corrected line */
+    else if (s->home != NULL && s->shard == 0)
+        *code = pl_usage_error(command, "--home is for a further shard, which --shard N says");
+    else if (s->home != NULL && pl_address_dialable(s->home, &s->err) != PELAGO_OK)
+        *code = pl_refusal(command, &s->err);
     else
         return pl_cluster_args_check(&s->args, command, code);
     return false;

@@ -430,6 +430,32 @@ def moved():
         s.end()
 
 
+def moved_home():
+    """The home shard moves, and the other one and a learner are told where it is: both merge again, after restarts that say nothing, too."""
+    home, shard, worker = temp / "moving-home", temp / "moving-shard", temp / "moving-worker"
+    s = syncer(home, *TINY, "--shards", 2, "--tokens", "100M")
+    token = run("invite", home, "--bare", "--role", "shard")[0].strip()
+    other = Process("syncer", "--dir", shard, "--shard", 1, "--join", token, "--listen", "127.0.0.1:0")
+    token = run("invite", home, "--bare")[0].strip()
+    learner = Process("learner", "--join", token, "--dir", worker, "--threads", 1, "--pace", "10ms")
+    until(lambda: learner.said().count("shard.live") == 2, "both shards", learner.popen)
+    for one in (learner, other, s):
+        one.end()
+    refused("--home is for a further shard", "syncer", "--dir", home, "--home", "127.0.0.1:7441", code=2)
+    refused("nobody can dial the address foo", "syncer", "--dir", shard, "--shard", 1, "--home", "foo", code=2)
+    s = Process("syncer", "--dir", home, "--listen", "127.0.0.2:0")
+    s.until_says("syncer.listen")
+    new = (home / "address").read_text().strip()
+    for told in (True, False):
+        where = ("--home", new) if told else ()
+        other = Process("syncer", "--dir", shard, "--shard", 1, *where, "--listen", "127.0.0.3:0" if told else "127.0.0.4:0")
+        learner = Process("learner", "--dir", worker, "--threads", 1, "--pace", "10ms", *(("--address", new) if told else ()))
+        until(lambda: learner.said().count("shard.live") == 2, "both shards where they are now", learner.popen)
+        learner.end()
+        other.end()
+    s.end()
+
+
 def units():
     """The lines of packaging/systemd, in folders of our own: begun by hand, then as the unit does it, and refused before that."""
     lines = {}
@@ -765,7 +791,7 @@ def live_screen():
 
 with tempfile.TemporaryDirectory() as name:
     temp = Path(name)
-    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, leaving, slow_end, an_early_stop, mirror, moved, units, full_disk, whole_run, ended_in_time, parent_dies,
+    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, leaving, slow_end, an_early_stop, mirror, moved, moved_home, units, full_disk, whole_run, ended_in_time, parent_dies,
              hopeless, left_out, broken_links, shards, codecs, live_screen]
     try:
         for part in parts:
