@@ -182,13 +182,20 @@ static double measure_iperf3(double seconds)
     return found;
 }
 
+/* One core a side that does what iperf3 does and the cipher as well, and nothing else. */
+static double arithmetic_limit(const struct figures *f)
+{
+    return f->aes > 0 && f->iperf3 > 0 ? 1 / (1 / f->aes + 1 / f->iperf3) : 0;
+}
+
 /* False where the bar was missed. */
 static bool print_loopback(const struct call *call, const struct figures *f)
 {
     double share = f->aes > 0 ? f->ours / f->aes : 0;
     bool missed = f->aes > 0 && !call->quick && share < loopback_bar;
     double of_iperf3 = f->iperf3 > 0 ? f->ours / f->iperf3 : 0;
-    double aes_s = f->aes > 0 ? 1e9 / f->aes : 0;
+    double aes_s = f->aes > 0 ? 1e9 / f->aes : 0, limit = arithmetic_limit(f);
+    double limit_share = f->aes > 0 ? limit / f->aes : 0;
     const char *verdict = f->aes == 0   ? "not measured"
                           : call->quick ? "not judged"
                           : missed      ? "miss"
@@ -196,9 +203,10 @@ static bool print_loopback(const struct call *call, const struct figures *f)
     if (call->json) {
         printf("{\"row\": \"link\", \"what\": \"loopback\", \"streams\": %u, \"gb_per_s\": %.3f, "
                "\"aes_gb_per_s\": %.3f, \"share\": %.3f, \"bar\": %.2f, \"verdict\": \"%s\", "
-               "\"iperf3_gb_per_s\": %.3f, \"share_of_iperf3\": %.3f, ",
+               "\"iperf3_gb_per_s\": %.3f, \"share_of_iperf3\": %.3f, \"limit_gb_per_s\": %.3f, "
+               "\"limit_share\": %.3f, ",
                call->streams, f->ours * 1e-9, f->aes * 1e-9, share, loopback_bar, verdict, f->iperf3 * 1e-9,
-               of_iperf3);
+               of_iperf3, limit * 1e-9, limit_share);
         printf(
             "\"sender_cpu_s_per_gb\": %.3f, \"receiver_cpu_s_per_gb\": %.3f, \"aes_cpu_s_per_gb\": %.3f}\n",
             f->sender_s * 1e9, f->receiver_s * 1e9, aes_s);
@@ -207,6 +215,8 @@ static bool print_loopback(const struct call *call, const struct figures *f)
     printf("loopback, TLS on: %.2f GB/s; AES-128-GCM alone %.2f GB/s a core (%.0f%%, bar %.0f%%: %s)\n",
            f->ours * 1e-9, f->aes * 1e-9, share * 100, loopback_bar * 100, verdict);
     printf("iperf3 without TLS: %.2f GB/s (%.0f%%)\n", f->iperf3 * 1e-9, of_iperf3 * 100);
+    printf("one core a side for the cipher and for what iperf3 does: at most %.2f GB/s (%.0f%%)\n",
+           limit * 1e-9, limit_share * 100);
     printf("processor seconds a GB: sender %.2f, receiver %.2f, of which AES %.2f each\n", f->sender_s * 1e9,
            f->receiver_s * 1e9, aes_s);
     return !missed;
