@@ -4,6 +4,8 @@
 #include "base/fmt.h"
 #include "cmd/text.h"
 #include "host/home.h"
+#include "host/serve.h"
+#include "os/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -77,6 +79,16 @@ static enum pelago_status find_home(struct pl_operator *o, const char *folder, s
     return PELAGO_OK;
 }
 
+/* Others may come by another way than we can go: a forwarded port, a name that leads here from outside only. */
+static void find_near(struct pl_operator *o)
+{
+    char path[PL_PATH_MAX], bound[PL_ADDRESS_MAX];
+    if (pl_path_join(path, o->folder, "listen", NULL) != PELAGO_OK ||
+        pl_path_read_line(path, bound, sizeof bound, NULL) != PELAGO_OK ||
+        pl_serve_near(bound, o->near, NULL) != PELAGO_OK || strcmp(o->near, o->address) == 0)
+        o->near[0] = '\0';
+}
+
 enum pelago_status pl_operator_reload(struct pl_operator *o, struct pl_error *err)
 {
     char path[PL_PATH_MAX];
@@ -85,6 +97,8 @@ enum pelago_status pl_operator_reload(struct pl_operator *o, struct pl_error *er
     if (st == PELAGO_NOTFOUND)
         return pl_fail(err, st, "the syncer of %s has not been started yet: pelago syncer --dir does",
                        pl_text_clip(o->folder).at);
+    if (st == PELAGO_OK)
+        find_near(o);
     return st;
 }
 
@@ -93,7 +107,9 @@ static void renew(struct pl_operator *o, struct pl_posix_dir *dir, const struct 
 {
     if (pl_pki_seconds_left(&o->own) >= renew_below_s)
         return;
-    if (pl_door_renew(alloc, o->address, renew_patience_ns, &o->own, NULL) == PELAGO_OK)
+    bool near =
+        o->near[0] != '\0' && pl_door_renew(alloc, o->near, renew_patience_ns, &o->own, NULL) == PELAGO_OK;
+    if (near || pl_door_renew(alloc, o->address, renew_patience_ns, &o->own, NULL) == PELAGO_OK)
         (void)pl_home_save_credentials(dir, "operator", &o->own, NULL);
 }
 
@@ -122,6 +138,13 @@ enum pelago_status pl_operator_ask(const struct pl_operator *o, const struct pl_
                                    uint64_t patience_ns, struct pl_buf *out, struct pl_error *err)
 {
     struct pl_alloc alloc = pl_alloc_system();
+    uint64_t begin_ns = pl_clock_ns();
+    enum pelago_status st = PELAGO_UNREACHABLE;
+    if (o->near[0] != '\0')
+        st = pl_door_ask(&alloc, o->near, &o->own, q, patience_ns, out, err);
+    /* Where nothing answered in all that time it is there and busy. */
+    if (st != PELAGO_UNREACHABLE || pl_clock_ns() - begin_ns >= patience_ns)
+        return st;
     return pl_door_ask(&alloc, o->address, &o->own, q, patience_ns, out, err);
 }
 

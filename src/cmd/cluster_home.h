@@ -8,8 +8,9 @@
 
 /* Who may ask and invite: the `operator` credentials beside the home shard's, and where it listens. */
 struct pl_operator {
-    char folder[PL_PATH_MAX]; /* of the home shard */
-    char address[PL_ADDRESS_MAX];
+    char folder[PL_PATH_MAX];     /* of the home shard */
+    char address[PL_ADDRESS_MAX]; /* as learners dial it */
+    char near[PL_ADDRESS_MAX];    /* as this machine does; "": not known */
     struct pl_credentials own;
 };
 

@@ -46,7 +46,8 @@ struct syncer {
     struct pl_conf conf;
     struct pl_alloc alloc;
     struct pl_settings settings;
-    char kept_listen[PL_ADDRESS_MAX]; /* where it listened before */
+    char kept_listen[PL_ADDRESS_MAX];    /* where it listened before */
+    char kept_advertise[PL_ADDRESS_MAX]; /* how it said to be dialled */
     bool is_new;
     uv_loop_t loop;
     uv_signal_t term, interrupt;
@@ -72,6 +73,11 @@ static enum pelago_status host_start(struct syncer *s, const struct pl_syncer_ho
 static const char *host_address(const struct syncer *s)
 {
     return s->host != NULL ? pl_syncer_host_address(s->host) : pl_reduce_host_address(s->reduce);
+}
+
+static const char *host_bound(const struct syncer *s)
+{
+    return s->host != NULL ? pl_syncer_host_bound(s->host) : pl_reduce_host_bound(s->reduce);
 }
 
 static enum pelago_status host_invite(struct syncer *s, uint64_t uses, char out[static PL_TOKEN_TEXT_MAX])
@@ -237,20 +243,13 @@ static enum pelago_status make_shard(struct syncer *s)
     return st;
 }
 
-static enum pelago_status load_settings(struct syncer *s)
+/* What an earlier start wrote down; "": nothing. */
+static void recall_line(const struct syncer *s, const char *name, char out[static PL_ADDRESS_MAX])
 {
-    struct pl_posix_dir *dir = NULL;
     char path[PL_PATH_MAX];
-    PL_TRY(pl_posix_dir_open(&dir, &s->alloc, s->dir, PL_POSIX_DIR_EXISTING, &s->err));
-    enum pelago_status st = pl_home_load_settings(dir, &s->alloc, &s->settings, NULL, &s->err);
-    if (st == PELAGO_OK && s->home != NULL)
-        st = pl_home_write(dir, "home", (struct pl_bytes){s->home, strlen(s->home)}, false, &s->err);
-    pl_posix_dir_close(dir);
-    if (st == PELAGO_OK)
-        st = pl_path_join(path, s->dir, "listen", &s->err);
-    if (st == PELAGO_OK && pl_path_read_line(path, s->kept_listen, sizeof s->kept_listen, NULL) != PELAGO_OK)
-        s->kept_listen[0] = '\0';
-    return st;
+    if (pl_path_join(path, s->dir, name, NULL) != PELAGO_OK ||
+        pl_path_read_line(path, out, PL_ADDRESS_MAX, NULL) != PELAGO_OK)
+        out[0] = '\0';
 }
 
 /* "host:0" is any port, but the same again: learners know no other. */
@@ -263,6 +262,24 @@ static const char *choose_listen(const struct syncer *s)
     size_t host = any ? (size_t)(colon - s->listen) + 1 : 0;
     return any && s->kept_listen[0] != '\0' && strncmp(s->kept_listen, s->listen, host) == 0 ? s->kept_listen
                                                                                              : s->listen;
+}
+
+static enum pelago_status load_settings(struct syncer *s)
+{
+    struct pl_posix_dir *dir = NULL;
+    PL_TRY(pl_posix_dir_open(&dir, &s->alloc, s->dir, PL_POSIX_DIR_EXISTING, &s->err));
+    enum pelago_status st = pl_home_load_settings(dir, &s->alloc, &s->settings, NULL, &s->err);
+    if (st == PELAGO_OK && s->home != NULL)
+        st = pl_home_write(dir, "home", (struct pl_bytes){s->home, strlen(s->home)}, false, &s->err);
+    pl_posix_dir_close(dir);
+    if (st == PELAGO_OK)
+        recall_line(s, "listen", s->kept_listen);
+    if (st == PELAGO_OK)
+        recall_line(s, "advertise", s->kept_advertise);
+    /* Whoever listens elsewhere is dialled otherwise, too. */
+    if (s->advertise == NULL && s->kept_advertise[0] != '\0' && strcmp(choose_listen(s), s->kept_listen) == 0)
+        s->advertise = s->kept_advertise;
+    return st;
 }
 
 /* PL_EXIT_OK, or the code after saying what is wrong: 2 for what was asked, 1 for what was found. */
@@ -308,26 +325,23 @@ static int prepare(struct syncer *s)
 
 /* ---- running ---- */
 
-static void write_listen(struct syncer *s, const char *folder, const char *line)
+/* For later starts; one that cannot be written costs no more than saying it again. "" takes it away. */
+static void keep_line(struct syncer *s, const char *folder, const char *name, const char *line)
 {
     struct pl_posix_dir *dir = NULL;
     if (pl_posix_dir_open(&dir, &s->alloc, folder, PL_POSIX_DIR_EXISTING, NULL) == PELAGO_OK)
-        (void)pl_home_write(dir, "listen", (struct pl_bytes){line, strlen(line)}, false, NULL);
+        (void)pl_home_write(dir, name, (struct pl_bytes){line, strlen(line)}, false, NULL);
     pl_posix_dir_close(dir);
 }
 
-/* For choose_listen, after a restart here or from the mirror. */
-static void keep_listen(struct syncer *s, const char *listen)
+/* For choose_listen, after a restart here or from the mirror; how others dial it is true of this machine alone. */
+static void keep_addresses(struct syncer *s)
 {
-    char line[PL_ADDRESS_MAX * 2];
-    const char *address = host_address(s), *port = strrchr(address, ':');
-    const char *colon = strrchr(listen, ':');
-    if (port == NULL || colon == NULL)
-        return;
-    (void)snprintf(line, sizeof line, "%.*s%s\n", (int)(colon - listen), listen, port);
-    write_listen(s, s->dir, line);
+    keep_line(s, s->dir, "listen", host_bound(s));
     if (s->mirror != NULL)
-        write_listen(s, s->mirror, line);
+        keep_line(s, s->mirror, "listen", host_bound(s));
+    if (s->advertise != NULL || s->kept_advertise[0] != '\0')
+        keep_line(s, s->dir, "advertise", s->advertise != NULL ? s->advertise : "");
 }
 
 /* How the next one joins. Only where the run is new: tokens that nobody asked for are doors left open. */
@@ -335,7 +349,8 @@ static enum pelago_status introduce(struct syncer *s)
 {
     char token[PL_TOKEN_TEXT_MAX], line[PL_TEXT_MAX];
     uint32_t uses = s->settings.learners;
-    (void)pl_fmt(line, sizeof line, "syncer.listen address=%s run=%lx", host_address(s), s->settings.run_id);
+    (void)pl_fmt(line, sizeof line, "syncer.listen address=%s on=%s run=%lx", host_address(s), host_bound(s),
+                 s->settings.run_id);
     pl_log_line(NULL, line);
     if (s->shard > 0)
         return PELAGO_OK;
@@ -372,7 +387,7 @@ static enum pelago_status begin(struct syncer *s)
                                              .failed = on_failed,
                                              .user = s};
     PL_TRY(host_start(s, &o));
-    keep_listen(s, listen);
+    keep_addresses(s);
     return introduce(s);
 }
 
@@ -420,7 +435,8 @@ static bool parse(struct syncer *s, int argc, char **argv, int *code)
         {"dir", "FOLDER", "the run's folder", PL_OPTION_TEXT, &s->dir, 0, 0},
         {"listen", "ADDRESS", "host:port to listen on (default: as before, else 0.0.0.0:7441)",
          PL_OPTION_TEXT, &s->listen, 0, 0},
-        {"advertise", "ADDRESS", "host:port as learners dial it (default: from --listen and the host's name)",
+        {"advertise", "ADDRESS",
+         "host:port as learners dial it (default: as before; from --listen and the host's name)",
          PL_OPTION_TEXT, &s->advertise, 0, 0},
         {"mirror", "FOLDER", "gets every byte of the journal before it is announced", PL_OPTION_TEXT,
          &s->mirror, 0, 0},

@@ -326,6 +326,7 @@ static enum pelago_status open_net(struct pl_reduce_host *h, struct pl_error *er
                                      .log_user = h->o.user};
     PL_TRY(pl_listen(&h->listener, &h->net, h->o.listen, &guest_ops, h, err));
     PL_TRY(pl_serve_address(h->o.advertise, h->o.listen, pl_listener_port(h->listener), h->address, err));
+    PL_TRY(pl_serve_bound(h->o.listen, pl_listener_port(h->listener), h->bound, err));
     PL_TRY(open_door(h, err));
     char line[PL_ADDRESS_MAX + 1];
     size_t len = pl_fmt(line, sizeof line, "%s\n", h->address);
@@ -452,6 +453,11 @@ uint32_t pl_reduce_host_connected(const struct pl_reduce_host *h)
 const char *pl_reduce_host_address(const struct pl_reduce_host *h)
 {
     return h->address;
+}
+
+const char *pl_reduce_host_bound(const struct pl_reduce_host *h)
+{
+    return h->bound;
 }
 
 enum pelago_status pl_reduce_host_invite(struct pl_reduce_host *h, enum pl_role role, uint64_t uses,

@@ -28,6 +28,7 @@ void pl_reduce_host_stop(struct pl_reduce_host *h, void (*done)(void *user), voi
 const struct pl_settings *pl_reduce_host_settings(const struct pl_reduce_host *h);
 uint32_t pl_reduce_host_connected(const struct pl_reduce_host *h);  /* learners, now */
 const char *pl_reduce_host_address(const struct pl_reduce_host *h); /* as learners dial it */
+const char *pl_reduce_host_bound(const struct pl_reduce_host *h);   /* where it listens */
 enum pelago_status pl_reduce_host_invite(struct pl_reduce_host *h, enum pl_role role, uint64_t uses,
                                          uint64_t seconds, char out[static PL_TOKEN_TEXT_MAX],
                                          struct pl_error *err);

@@ -81,6 +81,7 @@ struct pl_reduce_host {
     struct pl_reduce_plan plan;
     struct pl_credentials own;
     char address[PL_ADDRESS_MAX];
+    char bound[PL_ADDRESS_MAX]; /* where it listens, port and all */
     struct pl_listener *listener;
     struct pl_net_options net;
     struct pl_door_keeper *door;

@@ -19,6 +19,12 @@ static bool is_every_address(const char *host)
     return false;
 }
 
+static void print(const char *host, uint32_t port, char out[static PL_ADDRESS_MAX])
+{
+    bool v6 = strchr(host, ':') != NULL;
+    (void)pl_fmt(out, PL_ADDRESS_MAX, v6 ? "[%s]:%u" : "%s:%u", host, port);
+}
+
 enum pelago_status pl_serve_address(const char *advertise, const char *listen, uint32_t port,
                                     char out[static PL_ADDRESS_MAX], struct pl_error *err)
 {
@@ -33,8 +39,32 @@ enum pelago_status pl_serve_address(const char *advertise, const char *listen, u
     if (is_every_address(host) && (gethostname(host, sizeof at.host) != 0 || host[0] == '\0'))
         (void)pl_fmt(host, sizeof at.host, "localhost");
     host[sizeof at.host - 1] = '\0';
-    bool v6 = strchr(host, ':') != NULL;
-    (void)pl_fmt(out, PL_ADDRESS_MAX, v6 ? "[%s]:%u" : "%s:%u", host, port);
+    print(host, port, out);
+    return PELAGO_OK;
+}
+
+enum pelago_status pl_serve_bound(const char *listen, uint32_t port, char out[static PL_ADDRESS_MAX],
+                                  struct pl_error *err)
+{
+    struct pl_address at;
+    PL_TRY(pl_address_parse(listen, &at, err));
+    print(at.host, port, out);
+    return PELAGO_OK;
+}
+
+enum pelago_status pl_serve_near(const char *bound, char out[static PL_ADDRESS_MAX], struct pl_error *err)
+{
+    struct pl_address at;
+    PL_TRY(pl_address_parse(bound, &at, err));
+    bool v6 = strcmp(at.host, "::") == 0;
+    (void)pl_fmt(out, PL_ADDRESS_MAX,
+                 v6                             ? "[%s]:%s"
+                 : strchr(at.host, ':') != NULL ? "[%s]:%s"
+                                                : "%s:%s",
+                 v6                          ? "::1"
+                 : is_every_address(at.host) ? "127.0.0.1"
+                                             : at.host,
+                 at.port);
     return PELAGO_OK;
 }
 

@@ -9,6 +9,12 @@
 enum pelago_status pl_serve_address(const char *advertise, const char *listen, uint32_t port,
                                     char out[static PL_ADDRESS_MAX], struct pl_error *err);
 
+/* "host:port" of whoever listens there on this port, as --listen takes it. */
+enum pelago_status pl_serve_bound(const char *listen, uint32_t port, char out[static PL_ADDRESS_MAX],
+                                  struct pl_error *err);
+/* The same as this machine dials it, whatever others do. */
+enum pelago_status pl_serve_near(const char *bound, char out[static PL_ADDRESS_MAX], struct pl_error *err);
+
 /* Raises the limit of open files for so many connections; LIMIT with a sentence where fewer are allowed. */
 enum pelago_status pl_serve_files(uint32_t conns, struct pl_error *err);
 

@@ -350,6 +350,11 @@ const char *pl_syncer_host_address(const struct pl_syncer_host *h)
     return h->address;
 }
 
+const char *pl_syncer_host_bound(const struct pl_syncer_host *h)
+{
+    return h->bound;
+}
+
 uint64_t pl_syncer_host_run_id(const struct pl_syncer_host *h)
 {
     return h->settings.run_id;

@@ -51,6 +51,7 @@ void pl_syncer_host_stop(struct pl_syncer_host *h, void (*done)(void *user), voi
 
 const struct pl_settings *pl_syncer_host_settings(const struct pl_syncer_host *h);
 const char *pl_syncer_host_address(const struct pl_syncer_host *h); /* as learners dial it */
+const char *pl_syncer_host_bound(const struct pl_syncer_host *h);   /* where it listens */
 uint32_t pl_syncer_host_connected(const struct pl_syncer_host *h);  /* learners, now */
 uint64_t pl_syncer_host_run_id(const struct pl_syncer_host *h);
 /* Trained by all learners, as far as this shard has heard. */

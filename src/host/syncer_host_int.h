@@ -107,7 +107,8 @@ struct pl_shard_fragment {
     struct pl_values *values;
     struct pl_staged staged;
     struct pl_ring_slot ring[PL_RING_MAX];
-    double *own, *own_next;          /* [slices] how long the parameters are: of values, of what is being merged or staged */
+    double *own;                     /* [slices] how long the parameters are: of values */
+    double *own_next;                /* ... of what is being merged or staged */
     float (*norms)[PL_GATE_HISTORY]; /* [slices] of accepted contributions */
     float roots[PL_GATE_HISTORY];    /* ... of their steps */
     float rates[PL_GATE_HISTORY];    /* ... learning rate when they came */
@@ -211,7 +212,7 @@ struct pl_syncer_host {
     struct pl_syncer_host_options o;
     struct pl_alloc alloc;
     char folder[PL_PATH_MAX], mirror_path[PL_PATH_MAX];
-    char address[PL_ADDRESS_MAX];
+    char address[PL_ADDRESS_MAX], bound[PL_ADDRESS_MAX]; /* as learners dial it; where it listens */
     struct pl_posix_dir *dir; /* small files; the loop's thread, of shards other than home the announcer's */
     struct pl_posix_dir *journal_dir,
         *mirror_dir;               /* of the same folder, and the mirror: the journal's queue */

@@ -278,6 +278,7 @@ static enum pelago_status begin(struct pl_syncer_host *h, struct pl_error *err)
     allow_files(h);
     PL_TRY(pl_shost_listen(h, err));
     PL_TRY(pl_serve_address(h->o.advertise, h->o.listen, pl_listener_port(h->listener), h->address, err));
+    PL_TRY(pl_serve_bound(h->o.listen, pl_listener_port(h->listener), h->bound, err));
     if (h->o.shard == 0)
         PL_TRY(open_door(h, err));
     else

@@ -430,6 +430,28 @@ def moved():
         s.end()
 
 
+def forwarded():
+    """Learners come by a forwarded port: the operator beside the syncer does not, and a later start listens where the first did."""
+    home, outside = temp / "forwarded", "192.0.2.1:9"
+    s = syncer(home, *TINY, "--advertise", outside)
+    bound = (home / "listen").read_text().strip()
+    assert (home / "address").read_text().strip() == outside and bound.startswith("127.0.0.1:") and bound != "127.0.0.1:0", bound
+    assert status(home)["address"] == outside
+    run("invite", home)
+    for words in ((), ("--advertise", "192.0.2.2:9"), ()):
+        s.end()
+        s = Process("syncer", "--dir", home, *words)
+        s.until_says("syncer.listen")
+        outside = words[1] if words else outside
+        assert f"address={outside} on={bound}" in s.said(), s.said()
+        assert status(home)["address"] == outside
+    s.end()
+    s = Process("syncer", "--dir", home, "--listen", "127.0.0.2:0")  # elsewhere: what led to the old place does not lead here
+    s.until_says("syncer.listen")
+    assert (home / "address").read_text().strip() == (home / "listen").read_text().strip() != bound
+    s.end()
+
+
 def moved_home():
     """The home shard moves, and the other one and a learner are told where it is: both merge again, after restarts that say nothing, too."""
     home, shard, worker = temp / "moving-home", temp / "moving-shard", temp / "moving-worker"
@@ -791,7 +813,7 @@ def live_screen():
 
 with tempfile.TemporaryDirectory() as name:
     temp = Path(name)
-    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, leaving, slow_end, an_early_stop, mirror, moved, moved_home, units, full_disk, whole_run, ended_in_time, parent_dies,
+    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, leaving, slow_end, an_early_stop, mirror, moved, forwarded, moved_home, units, full_disk, whole_run, ended_in_time, parent_dies,
              hopeless, left_out, broken_links, shards, codecs, live_screen]
     try:
         for part in parts:

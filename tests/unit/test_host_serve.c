@@ -46,6 +46,25 @@ static void what_is_advertised_can_be_dialled(void **state)
     }
 }
 
+static void this_machine_dials_where_it_is_listened(void **state)
+{
+    (void)state;
+    static const char *const near[][2] = {{"*:0", "127.0.0.1:9"},
+                                          {":0", "127.0.0.1:9"},
+                                          {"0.0.0.0:0", "127.0.0.1:9"},
+                                          {"[::]:0", "[::1]:9"},
+                                          {"127.0.0.2:0", "127.0.0.2:9"},
+                                          {"[fe80::1]:7", "[fe80::1]:9"},
+                                          {"host.example:0", "host.example:9"}};
+    char bound[PL_ADDRESS_MAX], out[PL_ADDRESS_MAX];
+    for (size_t i = 0; i < sizeof near / sizeof near[0]; i++) {
+        assert_int_equal(pl_serve_bound(near[i][0], 9, bound, NULL), PELAGO_OK);
+        assert_int_equal(pl_serve_near(bound, out, NULL), PELAGO_OK);
+        assert_string_equal(out, near[i][1]);
+    }
+    assert_int_equal(pl_serve_near("127.0.0.1", out, NULL), PELAGO_INVALID);
+}
+
 static void the_limit_of_open_files_is_raised(void **state)
 {
     (void)state;
@@ -69,6 +88,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_address_is_called_by_the_name_of_the_machine),
         cmocka_unit_test(what_is_advertised_can_be_dialled),
+        cmocka_unit_test(this_machine_dials_where_it_is_listened),
         cmocka_unit_test(the_limit_of_open_files_is_raised),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
