@@ -107,7 +107,7 @@ static enum pelago_status read_note(struct pl_syncer_host *h, const struct pl_re
     struct pl_round_note *n = &out->note;
     uint64_t clock = pl_read_u64(rest);
     double effective = pl_bits_double(pl_read_u64(rest));
-    if (pl_read_u32(rest) != r->contributor_count || !(effective >= 0 && effective <= r->contributor_count))
+    if (pl_read_u32(rest) != r->contributor_count || !pl_rule_effective_fits(effective, r->contributor_count))
         return PELAGO_CORRUPT;
     if (!pl_note_init(n, &h->alloc, r->contributor_count))
         return PELAGO_NOMEM;

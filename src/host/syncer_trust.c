@@ -306,7 +306,7 @@ enum pelago_status pl_trust_load(struct pl_syncer_host *h, const uint8_t *bytes,
         struct pl_rule_past *p = &h->fragments[i].past;
         p->most = pl_bits_double(pl_read_u64(&r));
         p->rounds = pl_read_u64(&r);
-        if (r.bad || !(p->most >= 0 && p->most <= PL_LEARNERS_MAX))
+        if (r.bad || !pl_rule_effective_fits(p->most, PL_LEARNERS_MAX))
             return PELAGO_CORRUPT;
     }
     uint32_t count = pl_read_u32(&r);

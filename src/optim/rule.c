@@ -89,6 +89,11 @@ double pl_rule_effective(const double *weights, uint32_t count)
     return squares > 0 ? sum * sum / squares : 0;
 }
 
+bool pl_rule_effective_fits(double n, uint32_t count)
+{
+    return n >= 0 && n <= count * (1 + 1e-9);
+}
+
 double pl_rule_length(const struct pl_merge_rule *r, const struct pl_rule_past *past, double n)
 {
     if (r->kind != PL_RULE_RDA_N || n >= past->most)

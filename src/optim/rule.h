@@ -65,6 +65,8 @@ void pl_rule_weigh(const struct pl_merge_rule *r, const uint64_t *tokens, const 
 
 /* n = (sum w)^2 / sum w^2; 0 where nothing weighs anything. */
 double pl_rule_effective(const double *weights, uint32_t count);
+/* Could so many contributions have given that? Sums in double make it a little more than their number now and then. */
+bool pl_rule_effective_fits(double n, uint32_t count);
 
 /* How long a matrix's step is beside RDA's; 1 but for rda_n. */
 double pl_rule_length(const struct pl_merge_rule *r, const struct pl_rule_past *past, double n);

@@ -47,6 +47,26 @@ static void merge(enum pl_merge_mode mode, uint32_t count, const struct pl_merge
     pl_merge(mode, c, count, N, &work, to);
 }
 
+/* A syncer refused its own journal: of equal weights n may come out above their number. */
+static void test_effective_fits_its_number(void **state)
+{
+    (void)state;
+    double w[64];
+    unsigned above = 0;
+    for (uint32_t count = 1; count <= 64; count++)
+        for (uint64_t steps = 1; steps <= 64; steps++) {
+            for (uint32_t i = 0; i < count; i++)
+                w[i] = (double)(steps * 1275 * 1275);
+            double n = pl_rule_effective(w, count);
+            above += n > count;
+            assert_true(pl_rule_effective_fits(n, count));
+        }
+    assert_true(above > 0);
+    const double never[] = {-1e-300, NAN, INFINITY, 7.0000001};
+    for (size_t i = 0; i < sizeof never / sizeof never[0]; i++)
+        assert_false(pl_rule_effective_fits(never[i], 7));
+}
+
 static void test_names(void **state)
 {
     (void)state;
@@ -307,6 +327,7 @@ static void test_weights_given(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_effective_fits_its_number),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_weights),
