@@ -166,9 +166,9 @@ def runs_side_by_side(args, name, tokens, stormy):
     try:
         for i, budget in enumerate(tokens):
             clusters.append(Cluster(args, f"{name}-{i}", *paced(8, tokens=budget, seed=1 + (args.seed + i) % 1000)))
-        for i, c in enumerate(clusters):
+        for c in clusters:
             c.wait_all(8)
-            storms.append(Storm(c, args.seed + i))
+        storms = [Storm(c, args.seed + i) for i, c in enumerate(clusters)]
         while any(c.process.poll() is None for c in clusters):
             again = time.monotonic() + 0.5
             for c, storm in zip(clusters, storms):
