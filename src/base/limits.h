@@ -53,8 +53,8 @@ enum {
 #define PL_MS UINT64_C(1000000)
 #define PL_SEC UINT64_C(1000000000)
 #define PL_STEP_NS_LEAST (100 * PL_US) /* nobody's step is believed to be shorter */
-#define PL_NEVER UINT64_MAX  /* a deadline that does not come */
-#define PL_NONE32 UINT32_MAX /* no index */
-#define PL_NONE64 UINT64_MAX /* no unit */
+#define PL_NEVER UINT64_MAX            /* a deadline that does not come */
+#define PL_NONE32 UINT32_MAX           /* no index */
+#define PL_NONE64 UINT64_MAX           /* no unit */
 
 #endif

@@ -131,8 +131,9 @@ enum pelago_status pl_cluster_open_data(const struct pl_cluster_args *a, struct 
 }
 
 /* Ctrl-C waits until the folder is whole: an unfinished one would stay under a name that nobody asked for. */
-static enum pelago_status create_whole(const struct pl_alloc *alloc, const char *folder, const struct pl_settings *s,
-                                       struct pl_bytes tokenizer, struct pl_error *err)
+static enum pelago_status create_whole(const struct pl_alloc *alloc, const char *folder,
+                                       const struct pl_settings *s, struct pl_bytes tokenizer,
+                                       struct pl_error *err)
 {
     sigset_t held, before;
     (void)sigemptyset(&held);

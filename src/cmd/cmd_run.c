@@ -120,14 +120,36 @@ static int resume(struct pl_run *r)
     return code;
 }
 
+/* A beginning that failed leaves these. */
+static enum pelago_status see_name(void *user, const char *name)
+{
+    (void)user;
+    return strcmp(name, "log") == 0 || strcmp(name, "lock") == 0 ? PELAGO_OK : PELAGO_STALE;
+}
+
+/* Files of a run are written under plain names: in a folder of other things they would take the place of some. */
+static enum pelago_status check_free(struct pl_run *r)
+{
+    struct pl_posix_dir *dir = NULL;
+    if (pl_path_exists(r->home, "settings.json"))
+        return pl_fail(&r->err, PELAGO_INVALID,
+                       "%s holds a run: --resume goes on with it, another --out begins anew",
+                       pl_text_clip(r->args.out).at);
+    if (pl_posix_dir_open(&dir, &r->alloc, r->args.out, PL_POSIX_DIR_EXISTING, NULL) != PELAGO_OK)
+        return PELAGO_OK;
+    const struct pl_dir table = pl_posix_dir_table(dir);
+    enum pelago_status st = table.ops->list(table.self, see_name, NULL);
+    pl_posix_dir_close(dir);
+    return st == PELAGO_OK ? st
+                           : pl_fail(&r->err, PELAGO_INVALID,
+                                     "%s is there and not empty: give a run a folder of its own with --out",
+                                     pl_text_clip(r->args.out).at);
+}
+
 static int begin(struct pl_run *r)
 {
-    if (pl_path_exists(r->home, "settings.json")) {
-        (void)pl_fail(&r->err, PELAGO_INVALID,
-                      "%s holds a run: --resume goes on with it, another --out begins anew",
-                      pl_text_clip(r->args.out).at);
+    if (check_free(r) != PELAGO_OK)
         return pl_refusal(pl_run_command, &r->err);
-    }
     if (r->args.cluster.learners == 0)
         r->args.cluster.learners = LEARNERS;
     int code;

@@ -269,8 +269,6 @@ static enum pelago_status load_settings(struct syncer *s)
     struct pl_posix_dir *dir = NULL;
     PL_TRY(pl_posix_dir_open(&dir, &s->alloc, s->dir, PL_POSIX_DIR_EXISTING, &s->err));
     enum pelago_status st = pl_home_load_settings(dir, &s->alloc, &s->settings, NULL, &s->err);
-    if (st == PELAGO_OK && s->home != NULL)
-        st = pl_home_write(dir, "home", (struct pl_bytes){s->home, strlen(s->home)}, false, &s->err);
     pl_posix_dir_close(dir);
     if (st == PELAGO_OK)
         recall_line(s, "listen", s->kept_listen);
@@ -377,6 +375,7 @@ static enum pelago_status begin(struct syncer *s)
                                              .mirror = s->mirror,
                                              .listen = listen,
                                              .advertise = s->advertise,
+                                             .home = s->home,
                                              .shard = s->shard,
                                              .relaxed = s->relaxed,
                                              .learners_max = s->learners_max,

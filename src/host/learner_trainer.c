@@ -18,7 +18,8 @@ enum {
     FAILURES_MAX = 8,   /* steps in a row */
     STUB_STRIDE = 4096, /* a stub changes one value in so many, or all */
 };
-#define STEP_NS_MIN (PL_STEP_NS_LEAST * 5 / 4) /* syncers believe no shorter ones: a toy model could take less */
+#define STEP_NS_MIN                                                                                          \
+    (PL_STEP_NS_LEAST * 5 / 4) /* syncers believe no shorter ones: a toy model could take less */
 #define APPLY_NS (300 * PL_US) /* of one step, for new values; a piece more at most */
 
 /* ---- set-up ---- */

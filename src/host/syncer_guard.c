@@ -35,8 +35,8 @@ enum {
     STEPS_ALLOWED = 64, /* always believed: what piles up in queues and in the first moments */
     LIVE_MIN = 3,       /* fewer learners say nothing about what is usual */
 };
-#define RETURN_NS (600 * PL_SEC)    /* in which learners come back after a restart */
-#define LOOK_NS (100 * PL_MS)       /* between two looks at how fast the learners are */
+#define RETURN_NS (600 * PL_SEC) /* in which learners come back after a restart */
+#define LOOK_NS (100 * PL_MS)    /* between two looks at how fast the learners are */
 #define SHUT_NS_MIN PL_SEC
 #define SHUT_NS_MAX (600 * PL_SEC)
 #define VALUE_MIN 0.02 /* parameters are about this large when training begins */

@@ -26,6 +26,7 @@ struct pl_syncer_host_options {
     const char *mirror;    /* NULL, or a folder that gets every byte of the journal before it is announced */
     const char *listen;    /* "0.0.0.0:7441", port 0: any */
     const char *advertise; /* as learners dial it; NULL: made from listen and the host's name */
+    const char *home;      /* of a further shard: where home is from now on; NULL: as the folder says */
     uint32_t shard;
     uint32_t relaxed;        /* 0: strict, announce after sync; n: sync every n records */
     uint32_t learners_max;   /* identities at once */

@@ -28,6 +28,9 @@ struct pl_announcer {
 static enum pelago_status read_home(struct pl_announcer *a, struct pl_error *err)
 {
     struct pl_buf text;
+    const char *told = a->h->o.home;
+    if (told != NULL)
+        PL_TRY(pl_home_write(a->h->dir, "home", (struct pl_bytes){told, strlen(told)}, false, err));
     pl_buf_init(&text, &a->h->alloc, sizeof a->home - 1);
     enum pelago_status st = pl_home_read(a->h->dir, "home", &text, err);
     if (st == PELAGO_OK && text.len > 0) {

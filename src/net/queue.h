@@ -14,13 +14,15 @@ struct pl_block;
 struct pl_queue {
     const struct pl_alloc *alloc; /* borrowed */
     struct pl_block *head, *tail;
-    struct pl_block *spare; /* the last one that was emptied: a large frame costs a third more in fresh memory */
+    struct pl_block
+        *spare; /* the last one that was emptied: a large frame costs a third more in fresh memory */
     size_t bytes;
 };
 
 void pl_queue_init(struct pl_queue *q, const struct pl_alloc *alloc);
 void pl_queue_release(struct pl_queue *q);
-void pl_queue_trim(struct pl_queue *q); /* gives back what is kept for the next frame; for a queue that rests */
+void pl_queue_trim(
+    struct pl_queue *q); /* gives back what is kept for the next frame; for a queue that rests */
 
 /* Room for n bytes behind the last ones, or NULL without memory; pl_queue_add says how many of them count. */
 uint8_t *pl_queue_room(struct pl_queue *q, size_t n);

@@ -12,6 +12,7 @@
 #include <string.h>
 #ifdef __GLIBC__
 #include <sys/mman.h>
+#include <unistd.h>
 #endif
 
 static void test_zeroed_or_nothing(void **state)
@@ -44,6 +45,7 @@ static void test_large_blocks_go_back(void **state)
     (void)state;
     struct pl_alloc a = pl_alloc_system();
     const size_t sizes[] = {8 << 20, 4 << 20, 1 << 20};
+    const uintptr_t page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
     if (__sanitizer_get_heap_size != NULL)
         return;
     pl_alloc_map_large();
@@ -51,7 +53,7 @@ static void test_large_blocks_go_back(void **state)
         uint8_t *block = a.resize(a.user, NULL, 0, sizes[i]);
         assert_non_null(block);
         memset(block, 1, sizes[i]);
-        void *page = (void *)(((uintptr_t)block + sizes[i] / 2) & ~(uintptr_t)4095);
+        void *page = (void *)(((uintptr_t)block + sizes[i] / 2) / page_bytes * page_bytes);
         assert_true(is_mapped(page));
         pl_alloc_free(&a, block, sizes[i]);
         assert_false(is_mapped(page));

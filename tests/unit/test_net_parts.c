@@ -139,7 +139,8 @@ static void a_busy_queue_keeps_one_block_and_a_resting_one_none(void **state)
         pl_queue_take(&q, LARGE);
         assert_int_equal(memory.requests, 1);
     }
-    assert_non_null(pl_queue_room(&q, 2 * LARGE)); /* the spare one is too small, and goes when this is empty */
+    assert_non_null(
+        pl_queue_room(&q, 2 * LARGE)); /* the spare one is too small, and goes when this is empty */
     pl_queue_add(&q, 2 * LARGE);
     pl_queue_take(&q, 2 * LARGE);
     assert_int_equal(memory.requests, 2);
