@@ -42,7 +42,7 @@ static enum pelago_status take_folder(struct pl_run *r)
 {
     PL_TRY(make_folders(r));
     PL_TRY(pl_posix_dir_open(&r->folder, &r->alloc, r->args.out, PL_POSIX_DIR_EXISTING, &r->err));
-    return pl_posix_dir_lock(r->folder, r->args.out, &r->err);
+    return pl_posix_dir_lock(r->folder, r->args.out, "--out", &r->err);
 }
 
 static enum pelago_status name_paths(struct pl_run *r)

@@ -74,7 +74,7 @@ static enum pelago_status take_folder(struct run *r)
 {
     PL_TRY(pl_posix_dir_open(&r->dir, &r->alloc, r->args.out,
                              r->args.resume ? PL_POSIX_DIR_EXISTING : PL_POSIX_DIR_CREATE, &r->err));
-    PL_TRY(pl_posix_dir_lock(r->dir, r->args.out, &r->err));
+    PL_TRY(pl_posix_dir_lock(r->dir, r->args.out, "--out", &r->err));
     enum pelago_status st = pl_posix_dir_probe(r->dir);
     return st == PELAGO_OK ? st
                            : pl_fail(&r->err, st, "the folder %s cannot be written to: %s%s", r->args.out,

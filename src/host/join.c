@@ -215,7 +215,7 @@ enum pelago_status pl_join_folder(struct pl_join *j, struct pl_error *err)
 {
     PL_TRY(pl_posix_dir_open(&j->dir, j->alloc, j->folder,
                              j->token != NULL ? PL_POSIX_DIR_CREATE : PL_POSIX_DIR_EXISTING, err));
-    enum pelago_status st = pl_posix_dir_lock(j->dir, j->folder, err);
+    enum pelago_status st = pl_posix_dir_lock(j->dir, j->folder, "--dir", err);
     if (st == PELAGO_OK) {
         j->complete = was_complete(j);
         st = j->complete ? PELAGO_OK : pl_join(j, err);

@@ -23,7 +23,7 @@ static enum pelago_status open_folder(struct pl_learner_host *h, struct pl_error
         return pl_fail(err, PELAGO_INVALID, "the folder's name is too long");
     memcpy(h->folder, path, strlen(path) + 1);
     PL_TRY(pl_posix_dir_open(&h->dir, &h->alloc, path, PL_POSIX_DIR_CREATE, err));
-    PL_TRY(pl_posix_dir_lock(h->dir, path, err));
+    PL_TRY(pl_posix_dir_lock(h->dir, path, "--dir", err));
     return pl_posix_dir_open(&h->disk, &h->alloc, path, PL_POSIX_DIR_EXISTING, err);
 }
 

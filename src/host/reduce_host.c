@@ -346,7 +346,7 @@ static bool is_complete(struct pl_reduce_host *h)
 static enum pelago_status start(struct pl_reduce_host *h, struct pl_error *err)
 {
     PL_TRY(pl_posix_dir_open(&h->dir, &h->alloc, h->o.folder, PL_POSIX_DIR_EXISTING, err));
-    PL_TRY(pl_posix_dir_lock(h->dir, h->o.folder, err));
+    PL_TRY(pl_posix_dir_lock(h->dir, h->o.folder, "--dir", err));
     PL_TRY(pl_home_load_settings(h->dir, &h->alloc, &h->settings, &h->settings_digest, err));
     PL_TRY(pl_home_load_credentials(h->dir, "credentials", &h->alloc, &h->own, err));
     PL_TRY(pl_reduce_plan_init(&h->plan, &h->alloc, &h->settings, err));

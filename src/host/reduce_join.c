@@ -77,7 +77,7 @@ enum pelago_status pl_reduce_join(struct pl_reduce_kit *k, const struct pl_learn
     *k = (struct pl_reduce_kit){.alloc = *o->alloc};
     pl_buf_init(&k->tokenizer, &k->alloc, PL_TOKENIZER_BYTES_MAX);
     PL_TRY(pl_posix_dir_open(&k->dir, &k->alloc, o->folder, PL_POSIX_DIR_CREATE, err));
-    PL_TRY(pl_posix_dir_lock(k->dir, o->folder, err));
+    PL_TRY(pl_posix_dir_lock(k->dir, o->folder, "--dir", err));
     PL_TRY(join(k, o, err));
     renew(k);
     PL_TRY(pl_reduce_plan_init(&k->plan, &k->alloc, &k->settings, err));

@@ -94,13 +94,13 @@ static enum pelago_status open_folders(struct pl_syncer_host *h, struct pl_error
         return pl_fail(err, PELAGO_LIMIT, "the path of the folder or the mirror is too long");
     (void)pl_fmt(h->folder, sizeof h->folder, "%s", h->o.folder);
     PL_TRY(pl_posix_dir_open(&h->dir, &h->alloc, h->folder, PL_POSIX_DIR_EXISTING, err));
-    PL_TRY(pl_posix_dir_lock(h->dir, h->folder, err));
+    PL_TRY(pl_posix_dir_lock(h->dir, h->folder, "--dir", err));
     PL_TRY(pl_posix_dir_open(&h->journal_dir, &h->alloc, h->folder, PL_POSIX_DIR_EXISTING, err));
     if (h->o.mirror == NULL)
         return PELAGO_OK;
     (void)pl_fmt(h->mirror_path, sizeof h->mirror_path, "%s", h->o.mirror);
     PL_TRY(pl_posix_dir_open(&h->mirror_home, &h->alloc, h->mirror_path, PL_POSIX_DIR_CREATE, err));
-    PL_TRY(pl_posix_dir_lock(h->mirror_home, h->mirror_path, err));
+    PL_TRY(pl_posix_dir_lock(h->mirror_home, h->mirror_path, "--mirror", err));
     return pl_posix_dir_open(&h->mirror_dir, &h->alloc, h->mirror_path, PL_POSIX_DIR_CREATE, err);
 }
 

@@ -341,7 +341,8 @@ static bool has_lock_name(const struct pl_posix_dir *d, int fd)
            held.st_dev == named.st_dev && held.st_ino == named.st_ino;
 }
 
-enum pelago_status pl_posix_dir_lock(struct pl_posix_dir *d, const char *path, struct pl_error *err)
+enum pelago_status pl_posix_dir_lock(struct pl_posix_dir *d, const char *path, const char *option,
+                                     struct pl_error *err)
 {
     pl_assert(d->lock < 0);
     for (int i = 0; i < LOCK_ATTEMPTS; i++) {
@@ -368,8 +369,8 @@ enum pelago_status pl_posix_dir_lock(struct pl_posix_dir *d, const char *path, s
         return pl_fail(err, pl_os_status(code), "the folder %s cannot be written to: %s%s", path,
                        strerror(code), pl_os_advice(code));
     }
-    return pl_fail(err, PELAGO_STALE, "another pelago is at work in %s: end it, or choose another folder",
-                   path);
+    return pl_fail(err, PELAGO_STALE,
+                   "another pelago is at work in %s: end it, or choose another with %s FOLDER", path, option);
 }
 
 enum pelago_status pl_posix_dir_probe(struct pl_posix_dir *d)

@@ -27,10 +27,11 @@ void pl_posix_dir_close(struct pl_posix_dir *d); /* NULL is fine; files of it mu
 
 struct pl_dir pl_posix_dir_table(struct pl_posix_dir *d);
 
-/* Takes the folder for this process until it is closed or the process ends: no other one can, meanwhile. path is for the
- * sentence. STALE: another process has it. An empty file `pelago.lock` is in the folder while it is held; one that a killed
+/* Takes the folder for this process until it is closed or the process ends: no other one can, meanwhile. path and
+ * option, which chooses it, are for the sentence. STALE: another process has it. An empty file `pelago.lock` is in the folder while it is held; one that a killed
  * process left behind holds nothing. INVALID: there is something else by that name, which is left alone. */
-enum pelago_status pl_posix_dir_lock(struct pl_posix_dir *d, const char *path, struct pl_error *err);
+enum pelago_status pl_posix_dir_lock(struct pl_posix_dir *d, const char *path, const char *option,
+                                     struct pl_error *err);
 
 /* OK where a file can be made and written: it is tried, and nothing is left of it. A file `pelago.probe` that is there already
  * is left alone, and nothing is tried. */

@@ -235,8 +235,8 @@ def mistakes_of_learners():
     learner = Process("learner", "--join", token, "--dir", temp / "l3", "--threads", 1, "--pace", "50ms")
     until(lambda: status(home)["alive"] == 1, "a learner", learner.popen)
     refused("another pelago is at work in", "learner", "--dir", temp / "l3")
-    refused(": end it, or choose another folder", "learner", "--dir", temp / "l3")
-    refused("another pelago is at work in", "syncer", "--dir", home, "--listen", "127.0.0.1:0")
+    refused(": end it, or choose another with --dir FOLDER.", "learner", "--dir", temp / "l3")
+    refused(": end it, or choose another with --dir FOLDER.", "syncer", "--dir", home, "--listen", "127.0.0.1:0")
     assert learner.end() == 128 + signal.SIGTERM
 
     # other settings than the run's: another model, another version
@@ -588,7 +588,7 @@ def whole_run():
     until(lambda: sorted(x.get("name", "") for x in status(out)["learners"]) == names, "names in the status", p.popen)
     assert all(f" {name}  " in run("status", out / "syncer")[0] for name in names)
     before = (out / "run.json").read_text()
-    refused("another pelago is at work in", "run", "--out", out, "--resume")
+    refused(": end it, or choose another with --out FOLDER.", "run", "--out", out, "--resume")
     assert (out / "run.json").read_text() == before
     victim = children(out, "learners")[1]["pid"]
     os.kill(victim, signal.SIGKILL)

@@ -90,7 +90,7 @@ def one_at_a_time():
     process = start("train", *TINY, "--steps", 100000, "--out", folder, "--log", log)
     wait_for_steps(process, log, 5)
     for words in (TINY, ["--resume"]):
-        refused(f"another pelago is at work in {folder}: end it, or choose another folder.", "train", *words, "--out", folder)
+        refused(f"another pelago is at work in {folder}: end it, or choose another with --out FOLDER.", "train", *words, "--out", folder)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130 and not list(folder.glob("pelago*"))

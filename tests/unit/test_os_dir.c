@@ -259,15 +259,16 @@ static void test_lock(void **state)
                      PELAGO_OK);
     tempdir_put(&temp, "pelago.lock", "", 0); /* left behind: it holds nothing */
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(pl_posix_dir_lock(other, "here", &err), PELAGO_OK);
-        assert_int_equal(pl_posix_dir_lock(posix, "here", &err), PELAGO_STALE);
-        assert_string_equal(err.text, "another pelago is at work in here: end it, or choose another folder");
+        assert_int_equal(pl_posix_dir_lock(other, "here", "--dir", &err), PELAGO_OK);
+        assert_int_equal(pl_posix_dir_lock(posix, "here", "--dir", &err), PELAGO_STALE);
+        assert_string_equal(err.text,
+                            "another pelago is at work in here: end it, or choose another with --dir FOLDER");
         pl_posix_dir_close(other);
         assert_int_equal(tempdir_count(&temp), 0);
         assert_int_equal(pl_posix_dir_open(&other, &memory.alloc, temp.path, PL_POSIX_DIR_EXISTING, &err),
                          PELAGO_OK);
     }
-    assert_int_equal(pl_posix_dir_lock(posix, "here", &err), PELAGO_OK);
+    assert_int_equal(pl_posix_dir_lock(posix, "here", "--dir", &err), PELAGO_OK);
     pl_posix_dir_close(other);
     assert_int_equal(tempdir_count(&temp), 1);
     assert_true(pl_posix_dir_free_bytes(posix) > 0);
@@ -294,7 +295,7 @@ static void test_lock_and_probe_take_nothing(void **state)
     struct pl_error err;
     for (unsigned i = 0; i < 5; i++)
         tempdir_put(&temp, names[i], "mine", 4);
-    assert_int_equal(pl_posix_dir_lock(posix, "here", &err), PELAGO_INVALID);
+    assert_int_equal(pl_posix_dir_lock(posix, "here", "--dir", &err), PELAGO_INVALID);
     assert_string_equal(err.text,
                         "the file pelago.lock in here is not pelago's: move it away, or use another folder");
     assert_int_equal(pl_posix_dir_probe(posix), PELAGO_OK);
@@ -303,13 +304,13 @@ static void test_lock_and_probe_take_nothing(void **state)
     assert_int_equal(dir.ops->remove(dir.self, "pelago.probe"), PELAGO_OK);
     for (unsigned i = 2; i < 4; i++)
         assert_int_equal(symlink("aim", tempdir_path(&temp, names[i])), 0);
-    assert_int_equal(pl_posix_dir_lock(posix, "here", &err), PELAGO_IO);
+    assert_int_equal(pl_posix_dir_lock(posix, "here", "--dir", &err), PELAGO_IO);
     assert_int_equal(pl_posix_dir_probe(posix), PELAGO_OK);
     expect_mine(names, 5);
     for (unsigned i = 2; i < 4; i++)
         assert_int_equal(dir.ops->remove(dir.self, names[i]), PELAGO_OK);
     assert_int_equal(pl_posix_dir_probe(posix), PELAGO_OK);
-    assert_int_equal(pl_posix_dir_lock(posix, "here", &err), PELAGO_OK);
+    assert_int_equal(pl_posix_dir_lock(posix, "here", "--dir", &err), PELAGO_OK);
     assert_int_equal(tempdir_count(&temp), 4); /* three of them, and the lock */
 }
 
