@@ -466,22 +466,41 @@ static void session_done(struct pl_learner *l, uint32_t shard, struct pl_learn_f
     leave(l, PL_LEARN_FX_DONE, shard, "the run is complete", out);
 }
 
+/* Behind our own words there is less room than a shard had for its sentence: it ends with a word, and dots. */
+static void shorten(char *said, uint32_t len, size_t ours)
+{
+    static const char dots[] = " ...";
+    if (len + ours <= PL_TEXT_MAX)
+        return;
+    pl_assert(ours + sizeof dots <= PL_TEXT_MAX);
+    size_t room = PL_TEXT_MAX - ours - (sizeof dots - 1), end = room;
+    while (end > 0 && said[end] != ' ')
+        end--;
+    if (end == 0) /* one word: at least not within a character */
+        for (end = room; end > 0 && ((uint8_t)said[end] & 0xC0) == 0x80;)
+            end--;
+    memcpy(said + end, dots, sizeof dots);
+}
+
 void pl_learner_on_close(struct pl_learner *l, uint32_t shard, enum pl_link link,
                          const struct pl_msg_close *m, struct pl_learn_fxs *out)
 {
-    char said[PL_TEXT_MAX + 1] = "";
-    if (m->text.len > 0)
-        memcpy(said, m->text.data, pl_min32(m->text.len, PL_TEXT_MAX));
+    char said[PL_TEXT_MAX + 1] = "", text[PL_TEXT_MAX + 1];
+    uint32_t len = pl_min32(m->text.len, PL_TEXT_MAX);
+    if (len > 0)
+        memcpy(said, m->text.data, len);
     if (m->code == PL_REASON_FENCED || m->code == PL_REASON_WRONG_RUN) {
-        char text[PL_TEXT_MAX + 1];
-        (void)pl_fmt(text, sizeof text, "shard %u: %s (%s)", (unsigned)shard, pl_reason_text(m->code), said);
+        const char *why = pl_reason_text(m->code);
+        shorten(said, len, pl_fmt(text, sizeof text, "shard %u: %s ()", (unsigned)shard, why));
+        (void)pl_fmt(text, sizeof text, "shard %u: %s (%s)", (unsigned)shard, why, said);
         leave(l, PL_LEARN_FX_FATAL, shard, text, out);
     } else if (m->code == PL_REASON_DONE && link == PL_LINK_CONTROL) {
         session_done(l, shard, out);
     } else {
+        const char *why = pl_reason_name(m->code);
+        shorten(said, len, pl_fmt(text, sizeof text, "the shard closed: %s ()", why));
         /* The host is told to drop its end too, so that no CLOSED meets the next dialling. */
-        pl_learner_disconnect(l, shard, link, out, PL_REASON_LEAVING, "the shard closed: %s%s%s%s",
-                              pl_reason_name(m->code), said[0] != '\0' ? " (" : "", said,
-                              said[0] != '\0' ? ")" : "");
+        pl_learner_disconnect(l, shard, link, out, PL_REASON_LEAVING, "the shard closed: %s%s%s%s", why,
+                              said[0] != '\0' ? " (" : "", said, said[0] != '\0' ? ")" : "");
     }
 }

@@ -280,9 +280,9 @@ void pl_sync_verified(struct pl_syncer *s, const struct pl_sync_event *ev, struc
         pl_sync_forget_push(s, m, f, out);
         if (l->control != PL_NONE32)
             pl_sync_drop_learner(s, m, PL_REASON_BAD_CONTENT, out,
-                                 "the push of fragment %u cannot be believed: a wrong digest, numbers that "
-                                 "are not finite or far too large, or another way than everybody else's; "
-                                 "the syncer's log says which",
+                                 "the push of fragment %u cannot be believed: a wrong digest, numbers not "
+                                 "finite or far too large, or another way than all others go; see the "
+                                 "syncer's log",
                                  (unsigned)ev->u.verified.fragment);
         pl_sync_consider(s, f, out);
         return;

@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <string.h>
 
 static int setup(void **state)
@@ -119,6 +120,28 @@ static void leaves_when_fenced_or_of_another_run(void **state)
     struct pl_msg silent = {.type = PL_MSG_CLOSE, .u.close = {.code = PL_REASON_FENCED}};
     lrig_msg(r, 1, PL_LINK_CONTROL, silent);
     lrig_expect_fatal(r, "shard 1: a newer process");
+}
+
+/* A sentence as long as one may be does not end within a word. */
+static void a_long_reason_ends_with_a_word(void **state)
+{
+    struct lrig *r = *state;
+    char text[PL_TEXT_MAX + 1], expected[PL_TEXT_MAX + 1];
+    struct pl_msg msg = closing(PL_MSG_CLOSE, PL_REASON_BAD_CONTENT);
+    memset(text, 'x', sizeof text);
+    for (unsigned i = 9; i < PL_TEXT_MAX; i += 10)
+        text[i] = ' ';
+    msg.u.close.text = (struct pl_blob){.data = (const uint8_t *)text, .len = PL_TEXT_MAX};
+    lrig_live(r);
+    lrig_msg(r, 1, PL_LINK_CONTROL, msg);
+    (void)snprintf(expected, sizeof expected, "the shard closed: BAD_CONTENT (%.159s ...)", text);
+    lrig_expect_disconnect(r, 1, PL_LINK_CONTROL, PL_REASON_LEAVING, expected);
+    memset(text, 'y', sizeof text);
+    for (unsigned i = 1; i + 1 < PL_TEXT_MAX; i += 2) /* nor is one word cut within a character */
+        memcpy(text + i, "\xc3\xa9", 2);
+    msg.u.close.code = PL_REASON_FENCED;
+    lrig_msg(r, 0, PL_LINK_CONTROL, msg);
+    lrig_expect_fatal(r, "\xc3\xa9 ...)");
 }
 
 static void tries_again_when_refused_or_closed_for_now(void **state)
@@ -283,6 +306,7 @@ int main(void)
         TEST(is_told_of_the_end_by_welcome),
         TEST(quits_politely),
         TEST(leaves_when_fenced_or_of_another_run),
+        TEST(a_long_reason_ends_with_a_word),
         TEST(tries_again_when_refused_or_closed_for_now),
         TEST(refuses_a_wrong_welcome),
         TEST(leaves_when_run_or_manifest_changed),

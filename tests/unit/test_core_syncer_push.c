@@ -214,6 +214,11 @@ static void test_bad_content(void **state)
     uint32_t control = rig.peers[1].control;
     rig_push(&rig, 1, F);
     expect_closed(control, BAD_CONTENT, "push of fragment 0 cannot be believed");
+    /* With the largest number it is whole behind a learner's own words. */
+    const char *text = rig_closed(&rig, control)->u.close.text;
+    assert_string_equal(text + strlen(text) - 12, "syncer's log");
+    assert_true(strlen("the shard closed: BAD_CONTENT (") + strlen(text) + strlen("123456789)") <=
+                PL_TEXT_MAX);
     assert_false(rig.pushes[1][F].used);
     rig.bad_verify = false;
 
