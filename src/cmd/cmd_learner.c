@@ -2,7 +2,7 @@
  * come from the syncer.
  *
  * SIGTERM or Ctrl-C leaves politely and within a second: what is not merged is kept in the folder, and the same command
- * without --join goes on with it. A step that takes longer is given up. A second signal ends the process at once.
+ * without --join goes on with it. A step that takes longer is given up. A second signal ends the process at once (stop.h).
  */
 #include "cmd/cmd.h"
 
@@ -11,6 +11,7 @@
 #include "cmd/cluster_home.h"
 #include "cmd/learner_line.h"
 #include "cmd/options.h"
+#include "cmd/stop.h"
 #include "cmd/text.h"
 #include "data/input.h"
 #include "host/join.h"
@@ -52,7 +53,7 @@ struct learner {
     struct pl_reduce_learner *reduce; /* of the synchronous algorithms */
     bool complete;                    /* the run was over before we came */
     bool done;
-    int caught;
+    struct pl_stop stop;
     struct pl_error err;
 };
 
@@ -233,9 +234,11 @@ static void on_progress(uv_timer_t *timer)
 static void on_signal(uv_signal_t *handle, int number)
 {
     struct learner *l = handle->data;
-    if (l->caught != 0)
+    enum pl_stop_wish wish = pl_stop_heard(&l->stop, number, uv_now(handle->loop));
+    if (wish == PL_STOP_AT_ONCE)
         _exit(128 + number);
-    l->caught = number;
+    if (wish == PL_STOP_ECHO)
+        return;
     pl_log_line(NULL, "learner.leave a signal asked for it");
     host_quit(l);
 }
@@ -322,7 +325,7 @@ static void say_how_it_went(struct learner *l)
 static _Noreturn void end_beside_work(const struct learner *l)
 {
     (void)fflush(NULL);
-    _exit(128 + l->caught);
+    _exit(128 + l->stop.caught);
 }
 
 static int serve(struct learner *l)
@@ -340,14 +343,14 @@ static int serve(struct learner *l)
         (void)uv_run(&l->loop, UV_RUN_DEFAULT);
     write_stats(l);
     say_how_it_went(l);
-    if (l->caught != 0)
+    if (l->stop.caught != 0)
         say_folder(l, "learner.stop to go on");
     if (l->host != NULL && !pl_learner_host_idle(l->host))
         end_beside_work(l);
     pl_learner_host_free(l->host);
     pl_reduce_learner_free(l->reduce);
-    if (l->caught != 0)
-        return 128 + l->caught;
+    if (l->stop.caught != 0)
+        return 128 + l->stop.caught;
     if (l->err.status != PELAGO_OK)
         return pl_failure(command, &l->err);
     pl_log_line(NULL, "learner.complete the run is complete; thank you");

@@ -11,6 +11,7 @@
 #include "cmd/cluster_args.h"
 #include "cmd/cluster_home.h"
 #include "cmd/cluster_save.h"
+#include "cmd/stop.h"
 #include "cmd/text.h"
 #include "host/home.h"
 #include "host/join.h"
@@ -55,7 +56,7 @@ struct syncer {
     uint64_t finished_ns, linger_ns; /* PL_NONE64: --linger is not given */
     bool finished, stopping, failed, saving, stop_due;
     struct save save;
-    int caught;
+    struct pl_stop stop;
     struct pl_syncer_host *host;   /* or */
     struct pl_reduce_host *reduce; /* of the synchronous algorithms */
     struct pl_error err;
@@ -138,9 +139,11 @@ static void stop(struct syncer *s)
 static void on_signal(uv_signal_t *handle, int number)
 {
     struct syncer *s = handle->data;
-    if (s->caught != 0)
+    enum pl_stop_wish wish = pl_stop_heard(&s->stop, number, uv_now(handle->loop));
+    if (wish == PL_STOP_AT_ONCE)
         _exit(128 + number);
-    s->caught = number;
+    if (wish == PL_STOP_ECHO)
+        return;
     if (s->finished)
         keep_status(s);
     pl_log_line(NULL, "syncer.stop a signal asked for it; what is announced is on disk");
@@ -411,7 +414,7 @@ static int serve(struct syncer *s)
         return st == PELAGO_INVALID ? pl_refusal(command, &s->err) : pl_failure(command, &s->err);
     pl_log_line(NULL, s->finished ? "syncer.end the run is complete"
                                   : "syncer.end stopped; the same command goes on");
-    return s->finished || s->caught == 0 ? PL_EXIT_OK : 128 + s->caught;
+    return s->finished || s->stop.caught == 0 ? PL_EXIT_OK : 128 + s->stop.caught;
 }
 
 /* ---- the command line ---- */

@@ -377,6 +377,18 @@ def leaving():
     s.end()
 
 
+def one_wish():
+    """Two signals at once are one: the learner and the syncer leave politely all the same."""
+    s = syncer(temp / "wish", *TINY, "--tokens", "100M")
+    learner = Process("learner", "--join", token_of(s), "--dir", temp / "wish1", "--threads", 1, "--pace", "100ms")
+    learner.until_says("shard.live")
+    for process, last in ((learner, "learner.stop to go on"), (s, "syncer.end stopped")):
+        process.popen.send_signal(signal.SIGTERM)
+        process.popen.send_signal(signal.SIGINT)
+        assert process.popen.wait(PATIENCE) in (128 + signal.SIGTERM, 128 + signal.SIGINT), process.said()
+        assert last in process.said(), process.said()
+
+
 def mirror():
     """The syncer's disk is lost: it goes on from the mirror, at versions no older than any learner has seen."""
     home, copy = temp / "mirrored", temp / "mirror"
@@ -813,7 +825,7 @@ def live_screen():
 
 with tempfile.TemporaryDirectory() as name:
     temp = Path(name)
-    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, leaving, slow_end, an_early_stop, mirror, moved, forwarded, moved_home, units, full_disk, whole_run, ended_in_time, parent_dies,
+    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, leaving, one_wish, slow_end, an_early_stop, mirror, moved, forwarded, moved_home, units, full_disk, whole_run, ended_in_time, parent_dies,
              hopeless, left_out, broken_links, shards, codecs, live_screen]
     try:
         for part in parts:
