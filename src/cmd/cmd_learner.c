@@ -139,6 +139,8 @@ static enum pelago_status join(struct learner *l)
                         .folder = l->folder,
                         .token = l->token[0] != '\0' ? l->token : NULL,
                         .address = l->address,
+                        .data = l->data,
+                        .local_data = l->local_data,
                         .role = PL_ROLE_LEARNER,
                         .patience_ns = l->patience_ns,
                         .log = pl_log_line};
@@ -369,7 +371,9 @@ static const char about[] =
     "\n"
     "It dials out and needs no open port. Ctrl-C leaves politely, within a second. With --local-data it "
     "trains on\n"
-    "text of this machine, of which nothing leaves it but changes of the model's weights.";
+    "text of this machine, of which nothing leaves it but changes of the model's weights; the folder "
+    "remembers\n"
+    "where it is.";
 
 static bool check(struct learner *l, const struct pl_words *words, int *code)
 {
@@ -402,9 +406,11 @@ static bool parse(struct learner *l, int argc, char **argv, int *code)
          PL_OPTION_TEXT, &l->address, 0, 0},
         {"dir", "FOLDER", "identity and checkpoint (default: one for each run in ~/.pelago; it says which)",
          PL_OPTION_TEXT, &l->dir, 0, 0},
-        {"data", "NAME", "where this machine has the run's data (default: as the run calls it)",
+        {"data", "NAME",
+         "where this machine has the run's data (default: as before, else as the run calls it)",
          PL_OPTION_TEXT, &l->data, 0, 0},
-        {"local-data", "NAME", "private text to train on instead; it never leaves this machine",
+        {"local-data", "NAME",
+         "private text to train on instead, also in later starts; it never leaves this machine",
          PL_OPTION_TEXT, &l->local_data, 0, 0},
         {"threads", "N", "threads (default: one for each processor)", PL_OPTION_U32, &l->threads, 1,
          PL_POOL_THREADS_MAX},

@@ -9,6 +9,7 @@
  *   origin            syncers: digests of version 0 (syncer_origin.c)
  *   heard             syncers: when each learner was heard last (syncer_heard.c)
  *   invitations.json  home shard only: open invitations and the next identity
+ *   data              learners only: what to train on, where somebody has said so (data_choice.h)
  *   complete          learners only: the syncer said that the run is over
  */
 #ifndef PL_HOST_HOME_H

@@ -189,6 +189,9 @@ enum pelago_status pl_join(struct pl_join *j, struct pl_error *err)
         token = &parsed;
     }
     PL_TRY(become_somebody(j, token, err));
+    if (j->role ==
+        PL_ROLE_LEARNER) /* now: whoever is killed while it waits for home goes on with the same data */
+        PL_TRY(pl_data_choice_make(&j->choice, j->dir, j->alloc, j->data, j->local_data, err));
     PL_TRY(find_home(j, token, err));
     return get_settings(j, err);
 }

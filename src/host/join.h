@@ -8,15 +8,17 @@
 #ifndef PL_HOST_JOIN_H
 #define PL_HOST_JOIN_H
 
+#include "host/data_choice.h"
 #include "host/door.h"
 #include "host/home.h"
 
 struct pl_join {
     const struct pl_alloc *alloc;
-    struct pl_posix_dir *dir; /* locked by the caller */
-    const char *folder;       /* its name, for sentences */
-    const char *token;        /* text; NULL: the folder has taken part before */
-    const char *address;      /* NULL, or where home is from now on, whatever token and folder say */
+    struct pl_posix_dir *dir;      /* locked by the caller */
+    const char *folder;            /* its name, for sentences */
+    const char *token;             /* text; NULL: the folder has taken part before */
+    const char *address;           /* NULL, or where home is from now on, whatever token and folder say */
+    const char *data, *local_data; /* of learners: NULL, or what to train on (host/data_choice.h) */
     enum pl_role role;
     uint32_t shard;
     uint64_t
@@ -28,6 +30,7 @@ struct pl_join {
     char home[PL_ADDRESS_MAX]; /* its address */
     struct pl_settings settings;
     uint64_t settings_digest;
+    struct pl_data_choice choice; /* of learners */
     bool
         complete; /* the run was over when this folder last took part: there is nothing to join, and nobody was asked */
 };

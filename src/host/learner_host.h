@@ -26,11 +26,11 @@ struct pl_learner_host_options {
     const struct pl_alloc *alloc; /* borrowed; the system's */
     const char *folder;           /* credentials, settings, checkpoint; made where missing */
     const char *token;            /* NULL: the folder has credentials */
-    const char *local_data;       /* NULL, or private data: no work units, no text leaves */
-    const char *data;             /* NULL, or where this machine has the run's data */
-    uint32_t threads;             /* 0: all processors */
-    const char *backend;          /* NULL: the best */
-    uint64_t up_bytes_per_s;      /* 0: no limit */
+    const char *local_data;       /* NULL, or private data: no work units, no text leaves; */
+    const char *data;    /* or where this machine has the run's; both NULL: as before (host/data_choice.h) */
+    uint32_t threads;    /* 0: all processors */
+    const char *backend; /* NULL: the best */
+    uint64_t up_bytes_per_s; /* 0: no limit */
     uint32_t streams;       /* that carry the bulk connection; 0: several on a long way, one on a short one */
     uint64_t pace_ns;       /* a step takes at least this long */
     double speed;           /* 1; 0.5 makes every step take twice as long */

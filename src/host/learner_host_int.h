@@ -23,6 +23,7 @@
 #include "host/home.h"
 #include "host/learner_host.h"
 #include "host/learner_trainer.h"
+#include "host/data_choice.h"
 #include "host/trouble.h"
 #include "host/work.h"
 #include "train/batches.h"
@@ -169,6 +170,7 @@ struct pl_learner_host {
     struct pl_credentials own;
     char address[PL_ADDRESS_MAX];
     struct pl_settings settings;
+    struct pl_data_choice choice; /* what it trains on */
     struct pl_buf tokenizer;
     struct pl_layout layout;
     struct pl_manifest manifest;

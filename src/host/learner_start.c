@@ -34,6 +34,8 @@ static enum pelago_status join(struct pl_learner_host *h, struct pl_error *err)
                         .dir = h->dir,
                         .folder = h->folder,
                         .token = h->o.token,
+                        .data = h->o.data,
+                        .local_data = h->o.local_data,
                         .role = PL_ROLE_LEARNER,
                         .log = h->o.log,
                         .user = h->o.user};
@@ -42,6 +44,7 @@ static enum pelago_status join(struct pl_learner_host *h, struct pl_error *err)
         st = pl_join_tokenizer(&j, &h->tokenizer, err);
     h->own = j.own;
     h->settings = j.settings;
+    h->choice = j.choice;
     memcpy(h->address, j.home, sizeof h->address);
     memset(&j.own, 0, sizeof j.own);
     return st;
@@ -62,7 +65,7 @@ static const char *valid_of(const struct pl_settings *s, const char *data)
 static enum pelago_status open_data(struct pl_learner_host *h, struct pl_error *err)
 {
     const struct pl_settings *s = &h->settings;
-    const char *data = h->o.local_data != NULL ? h->o.local_data : h->o.data != NULL ? h->o.data : s->data;
+    const char *data = pl_data_choice_name(&h->choice, s);
     struct pl_dataset_options o = {.data = data,
                                    .valid = valid_of(s, data),
                                    .json = {h->tokenizer.data, h->tokenizer.len},
@@ -71,8 +74,11 @@ static enum pelago_status open_data(struct pl_learner_host *h, struct pl_error *
                                    .seed = s->trainer.seed,
                                    .threads = h->o.threads};
     struct pl_error why;
+    char line[PL_DATA_CHOICE_LINE_MAX];
+    pl_data_choice_line(&h->choice, s, line);
+    pl_lhost_log(h, "%s", line);
     enum pelago_status st = pl_dataset_open(&h->data, &h->alloc, &o, &why);
-    if (st == PELAGO_NOTFOUND && h->o.data == NULL && h->o.local_data == NULL)
+    if (st == PELAGO_NOTFOUND && h->choice.name[0] == '\0')
         return pl_fail(err, st, "%s; say where this machine has the run's data with --data PATH", why.text);
     if (st != PELAGO_OK)
         return pl_fail(err, st, "%s", why.text);
@@ -203,7 +209,7 @@ static enum pelago_status build_links(struct pl_learner_host *h, struct pl_error
 static struct pl_learn_options core_options(const struct pl_learner_host *h)
 {
     return (struct pl_learn_options){.fragments_max = h->layout.fragment_count,
-                                     .local_data = h->o.local_data != NULL};
+                                     .local_data = h->choice.local};
 }
 
 static void init_core(struct pl_learner_host *h)

@@ -31,6 +31,8 @@ static enum pelago_status join(struct pl_reduce_kit *k, const struct pl_learner_
                         .dir = k->dir,
                         .folder = o->folder,
                         .token = o->token,
+                        .data = o->data,
+                        .local_data = o->local_data,
                         .role = PL_ROLE_LEARNER,
                         .log = o->log,
                         .user = o->user};
@@ -40,6 +42,7 @@ static enum pelago_status join(struct pl_reduce_kit *k, const struct pl_learner_
     k->own = j.own;
     k->settings = j.settings;
     k->settings_digest = j.settings_digest;
+    k->choice = j.choice;
     memcpy(k->address, j.home, sizeof k->address);
     memset(&j.own, 0, sizeof j.own);
     return st;
@@ -51,7 +54,8 @@ static enum pelago_status open_data(struct pl_reduce_kit *k, const struct pl_lea
                                     struct pl_error *err)
 {
     const struct pl_settings *s = &k->settings;
-    const char *data = o->local_data != NULL ? o->local_data : o->data != NULL ? o->data : s->data;
+    const char *data = pl_data_choice_name(&k->choice, s);
+    char line[PL_DATA_CHOICE_LINE_MAX];
     /* What the run keeps back for validation is kept back here too, unless it has a file of its own for that. */
     struct pl_dataset_options d = {.data = data,
                                    .valid = s->valid[0] != '\0' ? data : NULL,
@@ -60,6 +64,9 @@ static enum pelago_status open_data(struct pl_reduce_kit *k, const struct pl_lea
                                    .valid_tokens = s->eval_tokens,
                                    .seed = s->trainer.seed,
                                    .threads = o->threads};
+    pl_data_choice_line(&k->choice, s, line);
+    if (o->log != NULL)
+        o->log(o->user, line);
     PL_TRY(pl_dataset_open(&k->data, &k->alloc, &d, err));
     if (k->data->vocab > s->trainer.config.vocab)
         return pl_fail(

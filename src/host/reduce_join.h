@@ -6,6 +6,7 @@
 #include "host/home.h"
 #include "host/learner_host.h"
 #include "host/reduce_plan.h"
+#include "host/data_choice.h"
 #include "train/batches.h"
 #include "train/dataset.h"
 
@@ -16,7 +17,8 @@ struct pl_reduce_kit {
     char address[PL_ADDRESS_MAX]; /* of the syncer */
     struct pl_settings settings;
     uint64_t settings_digest;
-    struct pl_buf tokenizer; /* no bytes: none */
+    struct pl_data_choice choice; /* what it trains on */
+    struct pl_buf tokenizer;      /* no bytes: none */
     struct pl_reduce_plan plan;
     struct pl_dataset *data;
     struct pl_batches batches;

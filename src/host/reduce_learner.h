@@ -5,7 +5,7 @@
  *   reduce_train.c     the trainer's thread: it trains, and waits for the others
  *   reduce_join.c      identity, settings, data
  *
- * The options are those of the decoupled learner; local_data is what it trains on where given, and stub_step_ns means
+ * The options are those of the decoupled learner, and what it trains on is remembered as there; stub_step_ns means
  * nothing here. A learner's state is complete at the beginning of each round: parameters, moments, in diloco the outer
  * momentum. It saves a checkpoint from time to time, for the case that everybody is lost at once; in all others one that
  * comes back gets its state from another learner. At the end the learner of rank 0 has the model as a checkpoint in

@@ -377,6 +377,51 @@ def leaving():
     s.end()
 
 
+def private_text():
+    """Private text is named once: the folder says where it is, wherever the learner is started from next, until an option says otherwise."""
+    home, folder, text = temp / "private-home", temp / "private", temp / "priv" / "diary.txt"
+    text.parent.mkdir()
+    (temp / "elsewhere").mkdir()
+    text.write_text("Dear diary, nobody else is to read this.\n\n" * 500)
+    s = syncer(home, *TINY, "--tokens", "100M")
+    words = ["learner", "--dir", folder, "--threads", 1, "--pace", "20ms"]
+
+    def trains(line, *more, **options):
+        learner = Process(*words, *more, **options)
+        learner.until_says("shard.live")
+        assert learner.said().count("learner.data ") == 1 and f" learner.data {line}\n" in learner.said(), learner.said()
+        assert learner.end() == 128 + signal.SIGTERM, learner.said()
+
+    private = f'private=true remembered=%s name="{text.resolve()}": private text, which stays on this machine'
+    trains(private % "false", "--join", token_of(s), "--local-data", "../priv/diary.txt", cwd=temp / "elsewhere")
+    trains(private % "true")
+    refused("none.txt could not be read: No such file", *words, "--data", temp / "none.txt")  # and changes nothing
+    trains(private % "true", cwd=temp)
+    text.rename(temp / "priv" / "moved.txt")
+    refused("this learner's private text cannot be read (No such file or directory): give --local-data PATH again; it was ", *words)
+    kept = (folder / "data").read_bytes()
+    for damaged in (b"", kept[:-5], b"secret " + kept):
+        (folder / "data").write_bytes(damaged)
+        refused("the folder's file data does not say what to train on: give --local-data PATH again", *words)
+    text = temp / "priv" / "moved.txt"
+    trains(f'private=true remembered=false name="{text.resolve()}": private text, which stays on this machine', "--local-data", text)
+    trains('private=false remembered=false name="builtin:tales"', "--data", "builtin:tales")
+    trains('private=false remembered=true name="builtin:tales"')
+    s.end()
+
+    # the synchronous ones, too
+    s = syncer(temp / "private-sync", *TINY[:-6], "--data", "builtin:tales", "--algorithm", "data_parallel", "--learners", 1, "--tokens", "100M")
+    words[2] = temp / "private-worker"
+    for more, said in ((["--join", token_of(s), "--local-data", text], "false"), ([], "true")):
+        learner = Process(*words, *more)
+        learner.until_says(f'learner.data private=true remembered={said} name="{text.resolve()}"')
+        learner.until_says("the run is in round")
+        learner.end()
+    text.unlink()
+    refused("give --local-data PATH again", *words)
+    s.end()
+
+
 def one_wish():
     """Two signals at once are one: the learner and the syncer leave politely all the same."""
     s = syncer(temp / "wish", *TINY, "--tokens", "100M")
@@ -825,7 +870,7 @@ def live_screen():
 
 with tempfile.TemporaryDirectory() as name:
     temp = Path(name)
-    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, leaving, one_wish, slow_end, an_early_stop, mirror, moved, forwarded, moved_home, units, full_disk, whole_run, ended_in_time, parent_dies,
+    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, private_text, leaving, one_wish, slow_end, an_early_stop, mirror, moved, forwarded, moved_home, units, full_disk, whole_run, ended_in_time, parent_dies,
              hopeless, left_out, broken_links, shards, codecs, live_screen]
     try:
         for part in parts:

@@ -2,6 +2,7 @@
  * and disks; the syncer is another process. */
 #include "learner_host_rig.h"
 
+#include "core/learner_int.h"
 #include "host/learner_host_int.h"
 #include "os/clock.h"
 
@@ -519,6 +520,30 @@ static void test_private_data_takes_no_units(void **state)
     rig_learner_free(l);
 }
 
+/* Who was told of private data once trains on it, and says HELLO as before, after a start that does not say so. */
+static void test_private_data_is_remembered(void **state)
+{
+    (void)state;
+    struct rig_learner *l = &learners[0];
+    endless();
+    run_rig_syncer(&rig);
+    for (int i = 0; i < 4; i++) {
+        bool local = i < 2;
+        rig_learner_options(l, &rig, "a");
+        l->o.local_data = i == 0 ? rig.data : NULL;
+        l->o.data = i == 2 ? rig.data : NULL;
+        start(l, "a");
+        wait_for((struct progress){.l = l, .steps = steps_of(l) + 5, .live = true});
+        assert_non_null(strstr(l->log, local ? "learner.data private=true" : "learner.data private=false"));
+        assert_int_equal(l->host->core->options.local_data, local);
+        assert_int_equal(l->host->choice.remembered, i % 2 == 1);
+        if (local) /* also those it had before */
+            assert_int_equal(l->host->unit_count, 0);
+        quit(l);
+        rig_learner_free(l);
+    }
+}
+
 static void test_pace(void **state)
 {
     (void)state;
@@ -626,6 +651,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_two_end_with_the_same_values, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_many_stubs_on_one_loop, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_private_data_takes_no_units, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_private_data_is_remembered, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_pace, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_certificate_is_renewed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_refused, set_up, tear_down),
