@@ -43,7 +43,7 @@ struct learner {
     char folder[PL_PATH_MAX];
     char token[PL_TOKEN_TEXT_MAX]; /* "": none */
     uv_loop_t loop;
-    uv_signal_t term, interrupt;
+    uv_signal_t signals[PL_STOP_SIGNALS];
     uv_timer_t timer, progress;
     struct pl_learner_host_view said; /* in the last line about progress */
     uint64_t said_ns;
@@ -294,16 +294,13 @@ static enum pelago_status begin(struct learner *l)
     if (l->dir == NULL)
         say_folder(l, "learner.folder to go on later");
     PL_TRY(host_start(l, &o));
-    (void)uv_signal_init(&l->loop, &l->term);
-    (void)uv_signal_init(&l->loop, &l->interrupt);
     (void)uv_timer_init(&l->loop, &l->timer);
     (void)uv_timer_init(&l->loop, &l->progress);
-    l->term.data = l->interrupt.data = l->timer.data = l->progress.data = l;
+    l->timer.data = l->progress.data = l;
     host_view(l, &l->said);
     l->said_ns = pl_clock_ns();
     (void)uv_timer_start(&l->progress, on_progress, progress_ms, progress_ms);
-    (void)uv_signal_start(&l->term, on_signal, SIGTERM);
-    (void)uv_signal_start(&l->interrupt, on_signal, SIGINT);
+    pl_stop_listen(&l->loop, l->signals, on_signal, l);
     if (l->stats_file != NULL)
         (void)uv_timer_start(&l->timer, on_timer, stats_ms, stats_ms);
     return PELAGO_OK;

@@ -51,7 +51,7 @@ struct syncer {
     char kept_advertise[PL_ADDRESS_MAX]; /* how it said to be dialled */
     bool is_new;
     uv_loop_t loop;
-    uv_signal_t term, interrupt;
+    uv_signal_t signals[PL_STOP_SIGNALS];
     uv_timer_t linger;
     uint64_t finished_ns, linger_ns; /* PL_NONE64: --linger is not given */
     bool finished, stopping, failed, saving, stop_due;
@@ -144,7 +144,7 @@ static void on_signal(uv_signal_t *handle, int number)
         _exit(128 + number);
     if (wish == PL_STOP_ECHO)
         return;
-    if (s->finished)
+    if (s->finished && !s->saving) /* a run whose model is not there yet is not over */
         keep_status(s);
     pl_log_line(NULL, "syncer.stop a signal asked for it; what is announced is on disk");
     stop(s);
@@ -195,6 +195,8 @@ static void model_saved(struct pl_job *job)
         (void)pl_fmt(line, sizeof line, "run.saved the folder holds the global model: pelago sample %s",
                      s->dir);
         pl_log_line(NULL, line);
+        if (s->stop_due)
+            keep_status(s);
     }
     if (s->stop_due)
         stop(s);
@@ -396,12 +398,9 @@ static enum pelago_status begin(struct syncer *s)
 static void open_loop(struct syncer *s)
 {
     (void)uv_loop_init(&s->loop);
-    (void)uv_signal_init(&s->loop, &s->term);
-    (void)uv_signal_init(&s->loop, &s->interrupt);
     (void)uv_timer_init(&s->loop, &s->linger);
-    s->term.data = s->interrupt.data = s->linger.data = s;
-    (void)uv_signal_start(&s->term, on_signal, SIGTERM);
-    (void)uv_signal_start(&s->interrupt, on_signal, SIGINT);
+    s->linger.data = s;
+    pl_stop_listen(&s->loop, s->signals, on_signal, s);
 }
 
 static int serve(struct syncer *s)

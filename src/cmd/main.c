@@ -90,19 +90,23 @@ static int run_command(int argc, char **argv)
     return command != NULL ? command->main(argc - 1, argv + 1) : PL_EXIT_USAGE;
 }
 
-/* Where stdout is closed, no file or pipe of ours may take its place: this one refuses every write. */
-static void occupy_stdout(void)
+/* Where a standard stream is closed, no file or pipe of ours may take its place: it is empty, and refuses every write. */
+static void occupy_streams(void)
 {
-    if (fcntl(STDOUT_FILENO, F_GETFD) >= 0)
-        return;
-    int fd = open("/dev/null", O_RDONLY);
-    if (fd >= 0 && fd != STDOUT_FILENO)
-        (void)dup2(fd, STDOUT_FILENO);
+    for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; stream++) {
+        if (fcntl(stream, F_GETFD) >= 0)
+            continue;
+        int fd = open("/dev/null", O_RDONLY);
+        if (fd >= 0 && fd != stream) {
+            (void)dup2(fd, stream);
+            (void)close(fd);
+        }
+    }
 }
 
 int main(int argc, char **argv)
 {
-    occupy_stdout();
+    occupy_streams();
     (void)signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is then an error like a full disk */
     pl_devices_offer();
     int code = run_command(argc, argv);

@@ -4,6 +4,7 @@
 #include "base/fmt.h"
 #include "base/num.h"
 #include "cmd/cluster_home.h"
+#include "cmd/stop.h"
 #include "cmd/text.h"
 #include "host/home.h"
 #include "os/clock.h"
@@ -47,6 +48,8 @@ static void heed_signals(void)
     (void)sigemptyset(&blocked);
     (void)sigemptyset(&action.sa_mask);
     for (unsigned i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (numbers[i] == SIGHUP && !pl_stop_hangs_up())
+            continue;
         (void)sigaction(numbers[i], &action, NULL);
         (void)sigaddset(&blocked, numbers[i]);
     }

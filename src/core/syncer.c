@@ -346,11 +346,12 @@ uint64_t pl_syncer_deadline(const struct pl_syncer *s)
 
 /* ---- the step ---- */
 
-static void boot(struct pl_syncer *s)
+static void boot(struct pl_syncer *s, uint64_t epoch_least)
 {
     pl_assert(s->boot_seq == 0 && !s->boot_again && !s->listening);
+    s->reborn = s->epoch > 0;
     if (!pl_mutant(14))
-        s->epoch++;
+        s->epoch = pl_max64(s->epoch + 1, pl_min64(epoch_least, PL_EPOCH_LEAST_MAX));
     else
         s->epoch = 1;
     s->tick_ns = s->rate_ns = s->boot_ns = s->now;
@@ -370,7 +371,7 @@ void pl_syncer_step(struct pl_syncer *s, const struct pl_sync_event *ev, struct 
     s->record_used = false;
     switch (ev->kind) {
     case PL_SYNC_EV_BOOT:
-        boot(s);
+        boot(s, ev->u.boot.epoch_least);
         break;
     case PL_SYNC_EV_OPENED:
         pl_sync_opened(s, ev->u.opened.conn, ev->u.opened.identity);

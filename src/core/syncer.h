@@ -47,6 +47,11 @@ struct pl_sync_event {
     uint64_t now_ns; /* never goes back */
     union {
         struct {
+            /* The epoch is at least that, up to PL_EPOCH_LEAST_MAX: who begins from an older copy of the store than the
+             * last life wrote to must not name rounds and incarnations as that did. 0: the next one will do. */
+            uint64_t epoch_least;
+        } boot;
+        struct {
             uint32_t conn;
             uint64_t identity; /* from the peer's certificate; not 0 */
         } opened;

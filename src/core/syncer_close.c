@@ -23,8 +23,8 @@ static bool budget_reached(const struct pl_syncer *s)
 /* After a restart those who were here before get time to call again. */
 void pl_sync_await(struct pl_syncer *s)
 {
-    s->settled_ns = s->epoch > 1 ? s->boot_ns + SETTLE_NS : 0;
-    s->awaited = s->epoch > 1 ? s->known : 0;
+    s->settled_ns = s->reborn ? s->boot_ns + SETTLE_NS : 0;
+    s->awaited = s->reborn ? s->known : 0;
     for (uint32_t i = 0; i < s->awaited; i++)
         s->learners[s->by_identity[i]].awaited = true;
 }

@@ -154,6 +154,7 @@ struct pl_syncer {
     uint64_t epoch, incarnations, store_seq;
     enum pl_phase phase;
     bool listening;
+    bool reborn;    /* there was a life before this one */
     bool forgot;    /* some identity had to make room for another. Durable. */
     bool more_work; /* the last step ran out of room for effects */
     bool ending;    /* an operator said so; learners carry it over a crash */

@@ -13,6 +13,7 @@
 #define RENEW_PAUSE_NS (60 * PL_SEC) /* between two attempts */
 enum {
     ANSWER_BYTES_MAX = 64 << 10,
+    SENT_AWAY = 2,
     SKEWED = 60, /* pauses, where by our own clock no certificate is ever valid */
 };
 
@@ -77,16 +78,24 @@ void pl_lhost_door_addresses(struct pl_learner_host *h)
 
 /* ---- the certificate ---- */
 
+void pl_lhost_door_closed(struct pl_learner_host *h, bool sent_away)
+{
+    h->door->sent_away = sent_away ? h->door->sent_away + 1 : 0;
+}
+
 void pl_lhost_door_tick(struct pl_learner_host *h)
 {
     struct pl_ldoor *d = h->door;
     uint64_t now = pl_clock_ns();
     uint64_t left = pl_pki_seconds_left(&h->own);
     bool skewed = d->renewed && d->life_s == 0;
-    if (d->busy || h->over || left > d->life_s / 2 ||
+    /* By a clock that is behind it never runs out: the syncer's, which counts, may say otherwise. */
+    bool run_out = left == 0 || d->sent_away >= SENT_AWAY;
+    if (d->busy || h->over || (left > d->life_s / 2 && !run_out) ||
         (d->tried_ns != 0 && now - d->tried_ns < (skewed ? SKEWED : 1) * RENEW_PAUSE_NS) ||
-        (left > 0 && !pl_learner_live(h->core, 0))) /* one that has run out opens nothing but the door */
+        (!run_out && !pl_learner_live(h->core, 0))) /* one that has run out opens nothing but the door */
         return;
+    d->sent_away = 0;
     d->tried_ns = now;
     begin(d, false);
 }

@@ -153,6 +153,7 @@ struct pl_ldoor {
     bool busy, asking, ask_due; /* asking: for addresses, else for a certificate */
     uint64_t life_s;            /* of the certificate when we got it, as far as we know */
     bool renewed;               /* by this process */
+    uint32_t sent_away; /* times in a row that home took our connection and said nothing but goodbye */
     uint64_t tried_ns;
     struct pl_credentials own;
     struct pl_buf answer;
@@ -270,6 +271,8 @@ bool pl_lhost_door_init(struct pl_learner_host *h);
 void pl_lhost_door_release(struct pl_learner_host *h);
 void pl_lhost_door_addresses(struct pl_learner_host *h); /* asks for them, if it is not at it */
 void pl_lhost_door_tick(struct pl_learner_host *h);
+/* The control connection to home is gone; sent_away: home took it and did not let us in. */
+void pl_lhost_door_closed(struct pl_learner_host *h, bool sent_away);
 
 /* learner_values.c */
 struct pl_vec *pl_vec_new(struct pl_learner_host *h, uint64_t count); /* one reference; NULL: no memory */

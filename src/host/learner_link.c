@@ -177,6 +177,8 @@ static void on_closed(void *user, struct pl_conn *conn, const struct pl_error *w
     forget(l);
     if (l->link == PL_LINK_CONTROL)
         say_trouble(l, was_up, why->text);
+    if (l->link == PL_LINK_CONTROL && l->shard == 0)
+        pl_lhost_door_closed(h, was_up && !pl_learner_live(h->core, 0));
     if (!was_up && l->shard != 0)
         h->shards[l->shard].address[0] = '\0'; /* it may have moved */
     pl_lhost_step(h, &ev);

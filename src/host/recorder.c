@@ -3,17 +3,20 @@
 #include "host/recorder_int.h"
 
 #include "host/work.h"
+#include "os/dir_posix.h"
 #include "os/errors.h"
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/fmt.h"
 #include "base/hash.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
-enum { BUFFER_BYTES = 256 << 10, WAITING_BYTES_MAX = 64 << 20 };
+enum { BUFFER_BYTES = 256 << 10, WAITING_BYTES_MAX = 64 << 20, LIVES_MAX = 100000 };
 #define FILE_BYTES_MAX (UINT64_C(16) << 30)
 
 struct pl_recorder {
@@ -150,9 +153,11 @@ static void put_event(struct pl_buf *b, bool *good, const struct pl_sync_event *
     put(b, good, ev->kind, 1);
     put(b, good, ev->now_ns, 8);
     switch (ev->kind) {
-    case PL_SYNC_EV_BOOT:
     case PL_SYNC_EV_TIMEOUT:
     case PL_SYNC_EV_FINISH:
+        break;
+    case PL_SYNC_EV_BOOT:
+        put(b, good, ev->u.boot.epoch_least, 8);
         break;
     case PL_SYNC_EV_OPENED:
         put(b, good, ev->u.opened.conn, 4);
@@ -264,11 +269,15 @@ static size_t begin_entry(struct pl_recorder *r, bool *good, uint8_t kind)
 /* An entry that did not fit into memory ends the file: one left out would be another run. */
 static void end_entry(struct pl_recorder *r, size_t at, bool good)
 {
+    put(&r->out, &good, 0, PL_ENTRY_TAIL_BYTES);
     if (!good) {
         r->out.len = at;
         r->ended = true;
     } else {
-        pl_put_le(r->out.data + at + 1, r->out.len - at - PL_ENTRY_HEAD_BYTES, 4);
+        uint8_t *entry = r->out.data + at;
+        size_t len = r->out.len - at - PL_ENTRY_TAIL_BYTES;
+        pl_put_le(entry + 1, len - PL_ENTRY_HEAD_BYTES, 4);
+        pl_put_le(entry + len, pl_hash64(entry, len, 0), 8);
         r->bytes += r->out.len - at;
         r->ended = r->bytes > FILE_BYTES_MAX || (r->busy && r->out.len > WAITING_BYTES_MAX);
     }
@@ -331,7 +340,25 @@ static void put_head(struct pl_recorder *r, bool *good, const struct pl_sync_opt
     put(&r->out, good, fragments, 4);
     for (uint32_t i = 0; i < fragments; i++)
         put(&r->out, good, origin[i], 8);
+    if (*good)
+        put(&r->out, good, pl_hash64(r->out.data, r->out.len, 0), PL_ENTRY_TAIL_BYTES);
     r->bytes = r->out.len;
+}
+
+/* The recording of an earlier life, or something that is none at all, is not ours to overwrite. */
+static void set_aside(const char *path)
+{
+    char name[PL_PATH_MAX];
+    struct stat info;
+    if (lstat(path, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0)
+        return;
+    for (uint64_t i = 1; i <= LIVES_MAX; i++) {
+        (void)pl_fmt(name, sizeof name, "%s.%lu", path, i);
+        if (lstat(name, &info) != 0) {
+            (void)rename(path, name);
+            return;
+        }
+    }
 }
 
 enum pelago_status pl_recorder_new(struct pl_recorder **out, const struct pl_alloc *alloc, const char *path,
@@ -348,6 +375,8 @@ enum pelago_status pl_recorder_new(struct pl_recorder **out, const struct pl_all
     pl_buf_init(&r->writing, &r->alloc, UINT64_C(1) << 30);
     pl_buf_init(&r->effects, &r->alloc, UINT64_C(1) << 30);
     put_head(r, &good, options, origin);
+    if (good)
+        set_aside(path);
     r->file = good ? fopen(path, "wbe") : NULL;
     if (r->file != NULL)
         pl_recorder_flush(r); /* a process killed while it reads its journal leaves a recording, too */

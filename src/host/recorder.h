@@ -3,15 +3,15 @@
  * The core is a function of its events, so the file is the run again: a fresh core that takes them one after the other
  * must ask for the same effects, and stops at the same assertion. What is in a file:
  *
- *   head     "PELAGOR2", u32 shard, u32 learners_max, u32 conns_max, u32 length of the manifest, the manifest's payload,
- *            u32 fragments of the shard, u64 digest of version 0 for each
- *   entries  u8 kind, u32 length, bytes:
+ *   head     "PELAGOR3", u32 shard, u32 learners_max, u32 conns_max, u32 length of the manifest, the manifest's payload,
+ *            u32 fragments of the shard, u64 digest of version 0 for each, u64 hash of all that
+ *   entries  u8 kind, u32 length, bytes, u64 hash of these three:
  *     1 load    the core's saved state, from a snapshot
  *     2 replay  one record of the journal (core/record.h)
  *     3 event   u8 kind of event, u64 now, its fields; u64 hash of the effects it led to
  *
  * Of DATA messages only the length of the chunk is there: tensors never pass through the core. The hash is of every field
- * of every effect; "PELAGOR1", which left one out, is not replayed any more.
+ * of every effect. "PELAGOR1" and "PELAGOR2", which had less of both, are not replayed any more.
  *
  * While a syncer begins, its own thread writes. Once it serves learners a worker does, a buffer at a time; what comes
  * meanwhile waits in memory, and where the disk does not follow the file ends early rather than hold anybody up.
@@ -26,7 +26,7 @@
 
 struct pl_recorder;
 
-/* Begins a file; one that exists is replaced. options as for the core, origin: digests of version 0 by local number. */
+/* Begins a file; one that exists is kept under the first free name of PATH.1, PATH.2, ... options as for the core, origin: digests of version 0 by local number. */
 enum pelago_status pl_recorder_new(struct pl_recorder **out, const struct pl_alloc *alloc, const char *path,
                                    const struct pl_sync_options *options, const uint64_t *origin,
                                    struct pl_error *err);

@@ -5,9 +5,10 @@
 #include "base/buf.h"
 #include "host/recorder.h"
 
-#define PL_RECORDER_MAGIC "PELAGOR2"
-#define PL_RECORDER_OLD "PELAGOR1" /* its hashes leave out which rounds close a fragment */
+#define PL_RECORDER_MAGIC "PELAGOR3"
+#define PL_RECORDER_OLDEST "PELAGOR1"
 enum { PL_ENTRY_LOAD = 1, PL_ENTRY_REPLAY = 2, PL_ENTRY_EVENT = 3, PL_ENTRY_HEAD_BYTES = 5 };
+enum { PL_ENTRY_TAIL_BYTES = 8 }; /* the hash */
 
 /* A hash of effects by their meaning: no padding, no pointers. scratch is a buffer to write them into. */
 uint64_t pl_effects_hash(const struct pl_sync_fxs *fxs, struct pl_buf *scratch, bool *good);

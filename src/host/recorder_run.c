@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/fmt.h"
+#include "base/hash.h"
 #include "base/num.h"
 
 #include <errno.h>
@@ -63,7 +64,8 @@ static enum pelago_status read_head(struct run *x)
 {
     bool end;
     PL_TRY(take(x, &x->head, 24, &end));
-    if (!end && memcmp(x->head.data, PL_RECORDER_OLD, 8) == 0)
+    if (!end && memcmp(x->head.data, PL_RECORDER_MAGIC, 7) == 0 && x->head.data[7] < PL_RECORDER_MAGIC[7] &&
+        x->head.data[7] >= PL_RECORDER_OLDEST[7])
         return pl_fail(x->err, PELAGO_UNSUPPORTED,
                        "the recording was made by an older version of pelago: replay it with that one");
     if (end || memcmp(x->head.data, PL_RECORDER_MAGIC, 8) != 0)
@@ -83,8 +85,13 @@ static enum pelago_status read_head(struct run *x)
     if (x->fragments > PL_FRAGMENTS_MAX)
         return no_recording(x);
     PL_TRY(take(x, &x->head, (size_t)x->fragments * 8, &end));
+    size_t bytes = x->head.len;
+    if (!end)
+        PL_TRY(take(x, &x->head, PL_ENTRY_TAIL_BYTES, &end));
     if (end)
         return no_recording(x);
+    if (pl_hash64(x->head.data, bytes, 0) != pl_get_le(x->head.data + bytes, 8))
+        return pl_fail(x->err, PELAGO_CORRUPT, "its first bytes are not those that were written");
     PL_TRY(pl_msg_decode(PL_MSG_MANIFEST, x->head.data + 24, len, &x->manifest, x->err));
     PL_TRY(pl_manifest_check(&x->manifest.u.manifest, x->err));
     x->options.manifest = &x->manifest.u.manifest;
@@ -188,9 +195,11 @@ static enum pelago_status read_event(struct run *x, struct pl_reader *r, struct 
     *ev = (struct pl_sync_event){.kind = (enum pl_sync_ev)pl_read_u8(r)};
     ev->now_ns = pl_read_u64(r);
     switch (ev->kind) {
-    case PL_SYNC_EV_BOOT:
     case PL_SYNC_EV_TIMEOUT:
     case PL_SYNC_EV_FINISH:
+        break;
+    case PL_SYNC_EV_BOOT:
+        ev->u.boot.epoch_least = pl_read_u64(r);
         break;
     case PL_SYNC_EV_OPENED:
         ev->u.opened.conn = pl_read_u32(r);
@@ -299,6 +308,17 @@ static enum pelago_status one_entry(struct run *x, uint8_t kind)
     }
 }
 
+/* What stays is the entry's bytes. */
+static enum pelago_status check_entry(struct run *x, size_t len)
+{
+    uint8_t *bytes = x->entry.data;
+    if (pl_get_le(bytes + PL_ENTRY_HEAD_BYTES + len, 8) != pl_hash64(bytes, PL_ENTRY_HEAD_BYTES + len, 0))
+        return broken(x, "its bytes are damaged");
+    memmove(bytes, bytes + PL_ENTRY_HEAD_BYTES, len);
+    x->entry.len = len;
+    return PELAGO_OK;
+}
+
 static enum pelago_status all_entries(struct run *x)
 {
     for (;;) {
@@ -311,11 +331,13 @@ static enum pelago_status all_entries(struct run *x)
         if (len > ENTRY_BYTES_MAX)
             return broken(x, "an entry is longer than any can be");
         x->entry.len = 0;
-        PL_TRY(take(x, &x->entry, len, &end));
+        PL_TRY(pl_buf_append(&x->entry, head, got));
+        PL_TRY(take(x, &x->entry, len + PL_ENTRY_TAIL_BYTES, &end));
         if (got != sizeof head || end) {
             x->report->cut = true;
             return PELAGO_OK;
         }
+        PL_TRY(check_entry(x, len));
         PL_TRY(one_entry(x, head[0]));
     }
 }

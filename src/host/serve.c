@@ -10,15 +10,6 @@
 
 enum { FILES_EXTRA = 640 }; /* the journal, strangers in the handshake, what the loop needs */
 
-static bool is_every_address(const char *host)
-{
-    static const char *const names[] = {"", "*", "0.0.0.0", "::"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(host, names[i]) == 0)
-            return true;
-    return false;
-}
-
 static void print(const char *host, uint32_t port, char out[static PL_ADDRESS_MAX])
 {
     bool v6 = strchr(host, ':') != NULL;
@@ -36,7 +27,7 @@ enum pelago_status pl_serve_address(const char *advertise, const char *listen, u
         return PELAGO_OK;
     }
     PL_TRY(pl_address_parse(listen, &at, err));
-    if (is_every_address(host) && (gethostname(host, sizeof at.host) != 0 || host[0] == '\0'))
+    if (pl_address_is_every(host) && (gethostname(host, sizeof at.host) != 0 || host[0] == '\0'))
         (void)pl_fmt(host, sizeof at.host, "localhost");
     host[sizeof at.host - 1] = '\0';
     print(host, port, out);
@@ -61,9 +52,9 @@ enum pelago_status pl_serve_near(const char *bound, char out[static PL_ADDRESS_M
                  v6                             ? "[%s]:%s"
                  : strchr(at.host, ':') != NULL ? "[%s]:%s"
                                                 : "%s:%s",
-                 v6                          ? "::1"
-                 : is_every_address(at.host) ? "127.0.0.1"
-                                             : at.host,
+                 v6                             ? "::1"
+                 : pl_address_is_every(at.host) ? "127.0.0.1"
+                                                : at.host,
                  at.port);
     return PELAGO_OK;
 }

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/fmt.h"
+#include "base/hash.h"
 #include "base/num.h"
 #include "host/serve.h"
 #include "os/clock.h"
@@ -138,6 +139,25 @@ static bool has_file(struct pl_posix_dir *dir, const char *name)
     return true;
 }
 
+/* Learners and the final model get it from here: one that is damaged would be found when everything is trained. */
+static enum pelago_status check_tokenizer(struct pl_syncer_host *h, struct pl_error *err)
+{
+    struct pl_buf text;
+    if (h->settings.tokenizer_digest == 0)
+        return PELAGO_OK;
+    pl_buf_init(&text, &h->alloc, PL_JSON_BYTES_MAX);
+    enum pelago_status st = pl_home_read(h->dir, "tokenizer.json", &text, err);
+    if (st == PELAGO_NOTFOUND ||
+        (st == PELAGO_OK && pl_hash64(text.data, text.len, 0) != h->settings.tokenizer_digest))
+        st =
+            pl_fail(err, PELAGO_CORRUPT,
+                    "tokenizer.json in %s is not the one the run began with: put that back, from a learner's "
+                    "or the mirror's folder",
+                    h->folder);
+    pl_buf_release(&text);
+    return st;
+}
+
 static enum pelago_status load_folder(struct pl_syncer_host *h, struct pl_error *err)
 {
     PL_TRY(open_folders(h, err));
@@ -149,7 +169,7 @@ static enum pelago_status load_folder(struct pl_syncer_host *h, struct pl_error 
         return pl_fail(err, PELAGO_INVALID, "the credentials in %s are not those of shard %u", h->folder,
                        h->o.shard);
     h->creating = !has_file(h->dir, "address");
-    return PELAGO_OK;
+    return h->o.shard == 0 ? check_tokenizer(h, err) : PELAGO_OK;
 }
 
 /* ---- the core ---- */
@@ -268,6 +288,14 @@ static void allow_files(struct pl_syncer_host *h)
         pl_shost_log(h, "syncer.files %s", err.text);
 }
 
+/* Since the beginning of 2026: names this life apart from one that a restored copy of the folder knows nothing of. A clock
+ * that goes back costs that, and no more. */
+static uint64_t minutes(void)
+{
+    const uint64_t since_s = UINT64_C(1767225600), now_s = pl_date_s();
+    return now_s > since_s ? (now_s - since_s) / 60 : 0;
+}
+
 static enum pelago_status begin(struct pl_syncer_host *h, struct pl_error *err)
 {
     PL_TRY(load_folder(h, err));
@@ -286,7 +314,7 @@ static enum pelago_status begin(struct pl_syncer_host *h, struct pl_error *err)
     PL_TRY(write_address(h, err));
     PL_TRY(copy_small(h, err));
     pl_trust_tell(h);
-    pl_shost_step(h, &(struct pl_sync_event){.kind = PL_SYNC_EV_BOOT});
+    pl_shost_step(h, &(struct pl_sync_event){.kind = PL_SYNC_EV_BOOT, .u.boot.epoch_least = minutes()});
     PL_TRY(pl_vault_flush(h, err));
     pl_assert(h->listening);
     return PELAGO_OK;

@@ -57,12 +57,21 @@ enum pelago_status pl_address_parse(const char *text, struct pl_address *out, st
     return parse_port(colon + 1, out, err);
 }
 
+bool pl_address_is_every(const char *host)
+{
+    static const char *const names[] = {"", "*", "0.0.0.0", "::"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(host, names[i]) == 0)
+            return true;
+    return false;
+}
+
 enum pelago_status pl_address_dialable(const char *text, struct pl_error *err)
 {
     struct pl_address address;
     struct pl_error why = {.text = "it names no host and port of its own"};
-    if (pl_address_parse(text, &address, &why) == PELAGO_OK && address.host[0] != '\0' &&
-        strcmp(address.host, "*") != 0 && strtoul(address.port, NULL, 10) != 0)
+    if (pl_address_parse(text, &address, &why) == PELAGO_OK && !pl_address_is_every(address.host) &&
+        strtoul(address.port, NULL, 10) != 0)
         return PELAGO_OK;
     return pl_fail(err, PELAGO_INVALID, "nobody can dial the address %s: %s", text, why.text);
 }

@@ -24,6 +24,9 @@ struct pl_address {
 /* "host:port", "10.0.0.7:7441", "[fe80::1]:7441", "*:7441". INVALID with a sentence that shows how it is written. */
 enum pelago_status pl_address_parse(const char *text, struct pl_address *out, struct pl_error *err);
 
+/* Does this host stand for every address of the machine? */
+bool pl_address_is_every(const char *host);
+
 /* The same for one that others dial: it names one host, and its port is not 0. */
 enum pelago_status pl_address_dialable(const char *text, struct pl_error *err);
 

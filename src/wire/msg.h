@@ -14,6 +14,8 @@
 #include <stdint.h>
 
 /* A round is named by the syncer's epoch (grows with every restart) and its clock t. Printed as epoch.tick. */
+/* Epochs have 24 bits of a round's name; what a host asks for leaves half of them to later lives. */
+#define PL_EPOCH_LEAST_MAX (UINT64_C(1) << 23)
 #define PL_ROUND(epoch, tick) (((uint64_t)(epoch) << 40) | (uint64_t)(tick))
 static inline uint64_t pl_round_epoch(uint64_t round)
 {

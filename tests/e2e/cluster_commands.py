@@ -7,6 +7,7 @@ whatever a person can do wrong is one sentence with exit code 1 or 2. Needs noth
 import json
 import os
 import pty
+import random
 import re
 import resource
 import select
@@ -161,7 +162,19 @@ def replays():
     brief.end(signal.SIGKILL)
     out = run("replay", temp / "brief.events")[0]
     assert "the same effects again" in out and " 0 messages" in out, out
-    (temp / "noise").write_bytes(b"PELAGOR2" + os.urandom(100))
+    brief = syncer(temp / "brief", "--record", temp / "brief.events")
+    brief.end()
+    for name in ("brief.events", "brief.events.1"):  # one for each life
+        assert "the same effects again" in run("replay", temp / name)[0]
+    whole = bytearray((temp / "events").read_bytes())
+    for at in random.sample(range(len(whole)), 40):  # an assertion would leave with 134
+        damaged = whole[:]
+        damaged[at] ^= 1 << random.randrange(8)
+        (temp / "damaged").write_bytes(damaged)
+        done = subprocess.run(words_of(("replay", temp / "damaged")), capture_output=True, text=True, check=False)
+        # A length that is longer than what is there looks like a file that ends early.
+        assert done.returncode == 1 or "ends inside" in done.stdout, (at, done)
+    (temp / "noise").write_bytes(b"PELAGOR3" + os.urandom(100))
     run("replay", temp / "noise", code=1)
     run("replay", temp / "nothing", code=1)
     refused("expected one file", "replay", code=2)
@@ -309,6 +322,11 @@ def skewed_clocks():
     s = Process("syncer", "--dir", home, "--listen", "127.0.0.1:0", **at(2 * day))
     s.until_says("syncer.listen")
     learner = Process("learner", "--dir", temp / f"skew{3 * day}", "--threads", 1, "--pace", "20ms", **at(3 * day))
+    learner.until_says("the certificate is renewed")
+    learner.until_says("shard.live")
+    learner.end()
+    # by a clock that is behind it has not run out
+    learner = Process("learner", "--dir", temp / f"skew{-3 * day}", "--threads", 1, "--pace", "20ms", **at(-day))
     learner.until_says("the certificate is renewed")
     learner.until_says("shard.live")
     learner.end()
@@ -485,6 +503,35 @@ def moved():
         for learner in learners:
             learner.end()
         s.end()
+
+
+def restored():
+    """A copy of the folder made while the syncer was stopped takes the place of a later one: learners are merged at once, although this
+    life counts through numbers the lost one has used."""
+    library, home, copy = os.environ.get("PELAGO_SKEW"), temp / "restored", temp / "restored-copy"
+    if library is None:
+        return
+    s = syncer(home, *TINY, "--tokens", "100M")
+    token = run("invite", home, "--bare")[0].strip()
+    learner = Process("learner", "--join", token, "--dir", temp / "restored-learner", "--threads", 1, "--pace", "20ms")
+    until(lambda: (status(home)["merges"]) > 10, "merges", s.popen)
+    s.end()
+    shutil.copytree(home, copy)
+    s = syncer(home)
+    until(lambda: status(home)["tick"] > 400, "a lead", s.popen)
+    lost = status(home)
+    s.end(signal.SIGKILL)
+    shutil.rmtree(home)
+    copy.rename(home)
+    later = {"env": {**os.environ, "LD_PRELOAD": library, "PELAGO_SKEW_S": "600"}}
+    s = Process("syncer", "--dir", home, **later)
+    s.until_says("syncer.listen")
+    begun = status(home)
+    assert begun["tick"] < lost["tick"] / 2 and begun["epoch"] > lost["epoch"], (begun, lost)
+    until(lambda: status(home)["merges"] >= 8, "merges again", s.popen)
+    assert status(home)["tick"] < lost["tick"], status(home)
+    learner.end()
+    s.end()
 
 
 def forwarded():
@@ -870,7 +917,7 @@ def live_screen():
 
 with tempfile.TemporaryDirectory() as name:
     temp = Path(name)
-    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, private_text, leaving, one_wish, slow_end, an_early_stop, mirror, moved, forwarded, moved_home, units, full_disk, whole_run, ended_in_time, parent_dies,
+    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, private_text, leaving, one_wish, slow_end, an_early_stop, mirror, moved, restored, forwarded, moved_home, units, full_disk, whole_run, ended_in_time, parent_dies,
              hopeless, left_out, broken_links, shards, codecs, live_screen]
     try:
         for part in parts:

@@ -35,7 +35,8 @@ static void every_address_is_called_by_the_name_of_the_machine(void **state)
 static void what_is_advertised_can_be_dialled(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"host", "*:7441", ":7441", "host:0", "host:70000", "a b:1", ""};
+    static const char *const bad[] = {"host",       "*:7441", ":7441", "0.0.0.0:7441", "[::]:7441", "host:0",
+                                      "host:70000", "a b:1",  ""};
     struct pl_error err;
     char out[PL_ADDRESS_MAX];
     assert_int_equal(pl_serve_address("host.example:1", "*:0", 7441, out, &err), PELAGO_OK);

@@ -38,11 +38,11 @@ static void a_restart_gives_back_what_was_announced(void **state)
         uint64_t before = island_version(&rig.islands[0]);
         syncer_rig_reach(&rig, before + 3);
         syncer_rig_versions(&rig, versions, digests);
-        uint64_t tokens = syncer_rig_count(&rig, "merged_tokens");
+        uint64_t tokens = syncer_rig_count(&rig, "merged_tokens"), epoch = syncer_rig_count(&rig, "epoch");
         syncer_rig_stop(&rig);
         syncer_rig_start(&rig);
         syncer_rig_versions(&rig, again, again_digests);
-        assert_int_equal(syncer_rig_count(&rig, "epoch"), life + 2);
+        assert_true(syncer_rig_count(&rig, "epoch") > epoch);
         assert_true(syncer_rig_count(&rig, "merged_tokens") >= tokens);
         for (uint32_t f = 0; f < rig.run.layout.fragment_count; f++) {
             assert_true(again[f] >= versions[f]);
