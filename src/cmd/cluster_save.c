@@ -43,7 +43,10 @@ enum pelago_status pl_cluster_save_params(const struct pl_cluster_model *m, cons
     struct pl_posix_dir *dir = NULL;
     const struct pl_settings *s = m->settings;
     struct pl_train_plan plan = {.eval_tokens = s->eval_tokens, .total_tokens = s->total_tokens};
-    struct pl_member fields[PL_TRAIN_PLAN_FIELDS];
+    struct pl_member fields[PL_TRAIN_PLAN_FIELDS + 1];
+    uint64_t seq = s->trainer.seq;
+    uint32_t count = pl_train_plan_fields(&plan, fields);
+    fields[count++] = pl_trainer_seq_field(&seq);
     memcpy(plan.model, s->model, sizeof plan.model);
     memcpy(plan.data, s->data, sizeof plan.data);
     memcpy(plan.valid, s->valid, sizeof plan.valid);
@@ -51,7 +54,7 @@ enum pelago_status pl_cluster_save_params(const struct pl_cluster_model *m, cons
                                     .tensors = m->tensors,
                                     .params = m->params,
                                     .fields = fields,
-                                    .field_count = pl_train_plan_fields(&plan, fields),
+                                    .field_count = count,
                                     .tokenizer = m->tokenizer};
     PL_TRY(pl_posix_dir_open(&dir, &alloc, folder, PL_POSIX_DIR_EXISTING, err));
     enum pelago_status st = save(dir, &alloc, m->tokens / pl_trainer_options_tokens(&s->trainer), &c, err);

@@ -37,10 +37,19 @@ static enum pelago_status load(struct eval *e)
     return pl_weights_load(&e->weights, pl_posix_dir_table(e->dir), e->step, &e->err);
 }
 
+/* Of positions it was not trained for a model knows nothing; how far an imported one was trained nobody says. */
+static uint32_t usual_seq(const struct eval *e)
+{
+    if (e->weights.seq > 0)
+        return e->weights.seq;
+    return pl_min32(e->choices != NULL ? 1024 : 256, e->weights.config.context);
+}
+
 static enum pelago_status build(struct eval *e)
 {
     struct pl_model_options o = {.config = e->weights.config, .backend = e->backend, .threads = e->threads};
-    o.seq = e->seq > 0 ? e->seq : pl_min32(e->choices != NULL ? 1024 : 256, o.config.context);
+    e->seq = e->seq > 0 ? e->seq : usual_seq(e);
+    o.seq = e->seq;
     o.batch = e->batch;
     PL_TRY(pl_model_new(&e->model, &e->alloc, &o, &e->err));
     memcpy(e->model->params, e->weights.params, e->weights.tensors.floats * sizeof(float));
@@ -55,9 +64,9 @@ static void print_loss(const struct eval *e, const struct pl_dataset *d, const s
     double loss = v->nats / (double)v->tokens, floor = d->valid_floor / (double)v->tokens;
     double bits = d->valid_bytes > 0 ? 1 / d->valid_bytes / log(2) : 0;
     if (e->json) {
-        printf("{\"eval\": \"loss\", \"step\": %" PRIu64 ", \"tokens\": %" PRIu64
+        printf("{\"eval\": \"loss\", \"step\": %" PRIu64 ", \"seq\": %u, \"tokens\": %" PRIu64
                ", \"loss\": %.6f, \"perplexity\": %.4f",
-               e->weights.step, v->tokens, loss, exp(loss));
+               e->weights.step, e->seq, v->tokens, loss, exp(loss));
         if (bits > 0)
             printf(", \"bits_per_byte\": %.6f", v->nats * bits);
         if (d->valid_floor > 0)
@@ -68,7 +77,7 @@ static void print_loss(const struct eval *e, const struct pl_dataset *d, const s
     printf("loss %.4f nats a token, perplexity %.2f", loss, exp(loss));
     if (bits > 0)
         printf(", %.4f bits a byte", v->nats * bits);
-    printf(" (%" PRIu64 " tokens of %s)\n", v->tokens, e->data);
+    printf(" (%" PRIu64 " tokens of %s, in sequences of %u)\n", v->tokens, e->data, e->seq);
     if (d->valid_floor > 0)
         printf("the tales' own entropy, the floor: %.4f nats a token, %.4f bits a byte\n", floor,
                d->valid_floor * bits);
@@ -103,9 +112,9 @@ static void print_choices(const struct eval *e, const struct pl_choices_result *
 {
     double questions = (double)r->questions, endings = (double)r->endings;
     if (e->json) {
-        printf("{\"eval\": \"choices\", \"step\": %" PRIu64 ", \"questions\": %" PRIu64
+        printf("{\"eval\": \"choices\", \"step\": %" PRIu64 ", \"seq\": %u, \"questions\": %" PRIu64
                ", \"endings\": %" PRIu64,
-               e->weights.step, r->questions, r->endings);
+               e->weights.step, e->seq, r->questions, r->endings);
         if (r->questions > 0)
             printf(", \"accuracy\": %.6f, \"accuracy_per_byte\": %.6f, \"chance\": %.6f",
                    (double)r->right / questions, (double)r->right_per_byte / questions,
@@ -185,8 +194,10 @@ int pl_cmd_eval(int argc, char **argv)
         {"limit", "N", "only the first questions", PL_OPTION_U64, &e.limit, 1, PL_COUNT_MAX},
         {"step", "N", "the checkpoint of this step (default: the newest)", PL_OPTION_U64, &e.step, 0,
          PL_COUNT_MAX},
-        {"seq", "N", "tokens of a sequence (default: 256, for choices 1024, or the context)", PL_OPTION_U32,
-         &e.seq, 1, PL_CONTEXT_MAX},
+        {"seq", "N",
+         "tokens of a sequence (default: as the model was trained with; of an imported one 256, for choices "
+         "1024, or its context)",
+         PL_OPTION_U32, &e.seq, 1, PL_CONTEXT_MAX},
         {"batch", "N", "sequences of a pass (default: 16)", PL_OPTION_U32, &e.batch, 1, PL_BATCH_MAX},
         {"threads", "N", "threads (default: one for each processor)", PL_OPTION_U32, &e.threads, 1,
          PL_POOL_THREADS_MAX},

@@ -185,6 +185,16 @@ static int prepare(struct run *r)
 
 /* ---- words at the start ---- */
 
+static void say_going_on(struct run *r)
+{
+    char seq[96] = "";
+    if (r->plan.seq_kept)
+        (void)snprintf(seq, sizeof seq, ", with sequences of %u tokens, as the model was trained with",
+                       r->plan.trainer.seq);
+    pl_train_view_say(&r->view, "going on after step %" PRIu64 "%s%s", r->trainer->progress.step, seq,
+                      r->plan.data_changed ? ", with other data" : "");
+}
+
 static void introduce(struct run *r)
 {
     const struct pl_model_config *c = &r->plan.trainer.config;
@@ -210,8 +220,7 @@ static void introduce(struct run *r)
         pl_trainer_options_tokens(o), pl_optimizer_name(o->matrices), (double)o->schedule.peak,
         r->args.out != NULL ? "saved in " : "not saved (no --out)", r->args.out != NULL ? r->args.out : "");
     if (r->trainer->progress.step > 0)
-        pl_train_view_say(v, "going on after step %" PRIu64 "%s", r->trainer->progress.step,
-                          r->plan.data_changed ? ", with other data" : "");
+        say_going_on(r);
     if (r->goes_back)
         pl_train_view_say(v,
                           "the first save takes the place of the later checkpoints, which are removed then");

@@ -58,6 +58,7 @@ struct pl_train_plan {
     struct pl_span save_every, eval_every;
     bool data_changed;  /* by a resume: it is read from its start */
     bool vocab_follows; /* the model takes the tokenizer's vocabulary */
+    bool seq_kept; /* weights alone were resumed: the sequences are as long as those they were trained with */
 };
 
 /* The fields a checkpoint keeps of the plan. */

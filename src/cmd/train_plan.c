@@ -258,10 +258,11 @@ static enum pelago_status refuse_changes(const struct pl_train_args *a, const st
 
 /* Weights from elsewhere: a new run in all but its first parameters. */
 static enum pelago_status adopt(struct pl_train_plan *p, const struct pl_train_args *a,
-                                const struct pl_checkpoint_reader *r, struct pl_error *err)
+                                struct pl_checkpoint_reader *r, struct pl_error *err)
 {
     const struct pl_model_config *config = pl_checkpoint_config(r);
     struct pl_train_args asked = *a;
+    uint32_t seq;
     if (a->model != NULL || asks_for_model(a))
         return pl_fail(err, PELAGO_INVALID,
                        "imported weights have their dimensions: --model, --context, --untied and the like "
@@ -271,7 +272,10 @@ static enum pelago_status adopt(struct pl_train_plan *p, const struct pl_train_a
                        "imported weights have their tokenizer: --tokenizer cannot change it");
     asked.dims = *config;
     asked.untied = !config->tied;
+    PL_TRY(pl_trainer_read_seq(r, &seq, err));
+    asked.seq = a->seq > 0 ? a->seq : seq;
     PL_TRY(pl_train_plan_new(p, &asked, err));
+    p->seq_kept = a->seq == 0 && seq > 0;
     p->trainer.config = *config;
     p->vocab_follows = false;
     return PELAGO_OK;

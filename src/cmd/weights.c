@@ -5,6 +5,7 @@
 #include "cmd/options.h"
 #include "train/checkpoint.h"
 #include "train/hf.h"
+#include "train/trainer.h"
 
 static void begin(struct pl_weights *w)
 {
@@ -30,6 +31,7 @@ static enum pelago_status read_checkpoint(struct pl_weights *w, struct pl_checkp
 {
     w->config = *pl_checkpoint_config(r);
     w->step = pl_checkpoint_step(r);
+    PL_TRY(pl_trainer_read_seq(r, &w->seq, err));
     PL_TRY(make_room(w, err));
     PL_TRY(pl_checkpoint_read_params(r, &w->tensors, w->params, err));
     (void)pl_fmt(w->tokenizer_name, sizeof w->tokenizer_name, "%s", pl_checkpoint_tokenizer_name(r));

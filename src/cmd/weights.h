@@ -15,6 +15,7 @@ struct pl_weights {
     struct pl_buf tokenizer;               /* the text of tokenizer.json; no bytes: none */
     char tokenizer_name[PL_FILE_NAME_MAX]; /* the file that text is from */
     uint64_t step;                         /* of the checkpoint they come from, 0 for other sources */
+    uint32_t seq;                          /* tokens of the sequences they were trained with; 0: not known */
 };
 
 /* From a folder of checkpoints, PL_NONE64 for the newest, or from a Hugging Face folder. *w must be released whether

@@ -125,6 +125,11 @@ enum pelago_status pl_trainer_save(struct pl_trainer *t, struct pl_dir dir,
 /* The options a run was saved with, checked; backend and threads are left as they are. */
 enum pelago_status pl_trainer_read_options(struct pl_checkpoint_reader *r, struct pl_trainer_options *o,
                                            struct pl_error *err);
+/* Tokens of the sequences the parameters were trained with, never more than the model's context; 0: the checkpoint does not
+ * say, as weights that were imported do not. */
+enum pelago_status pl_trainer_read_seq(struct pl_checkpoint_reader *r, uint32_t *seq, struct pl_error *err);
+/* For who saves parameters without a trainer: the field that says so. seq is borrowed. */
+struct pl_member pl_trainer_seq_field(uint64_t *seq);
 /* Parameters, moments and progress into a trainer of such options. After a failure the trainer can only be freed. */
 enum pelago_status pl_trainer_load(struct pl_trainer *t, struct pl_checkpoint_reader *r,
                                    struct pl_error *err);

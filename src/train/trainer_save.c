@@ -33,12 +33,17 @@ static uint32_t list_progress(struct saved *s, struct pl_member *out)
     return sizeof fields / sizeof fields[0];
 }
 
+struct pl_member pl_trainer_seq_field(uint64_t *seq)
+{
+    return (struct pl_member){"seq", PL_MEMBER_COUNT, seq, 0, false};
+}
+
 static uint32_t list_options(struct saved *s, struct pl_member *out)
 {
     const struct pl_member fields[] = {
         {"seed", PL_MEMBER_BITS, &s->seed, 0, false},
         {"batch", PL_MEMBER_COUNT, &s->batch, 0, false},
-        {"seq", PL_MEMBER_COUNT, &s->seq, 0, false},
+        pl_trainer_seq_field(&s->seq),
         {"accumulate", PL_MEMBER_COUNT, &s->accumulate, 0, false},
         {"recompute", PL_MEMBER_FLAG, &s->recompute, 0, false},
         {"z_loss", PL_MEMBER_REAL, &s->z_loss, 0, false},
@@ -201,6 +206,25 @@ enum pelago_status pl_trainer_read_options(struct pl_checkpoint_reader *r, struc
     if (pl_trainer_options_check(o, &why) != PELAGO_OK)
         return pl_fail(err, PELAGO_CORRUPT, "the checkpoint of step %lu has settings that no run has: %s",
                        pl_checkpoint_step(r), why.text);
+    return PELAGO_OK;
+}
+
+enum pelago_status pl_trainer_read_seq(struct pl_checkpoint_reader *r, uint32_t *seq, struct pl_error *err)
+{
+    const uint32_t context = pl_checkpoint_config(r)->context;
+    uint64_t saved = PL_NONE64;
+    struct pl_member field = pl_trainer_seq_field(&saved);
+    field.optional = true;
+    *seq = 0;
+    PL_TRY(pl_checkpoint_read_fields(r, &field, 1, err));
+    if (saved == PL_NONE64)
+        return PELAGO_OK;
+    if (saved == 0 || saved > context)
+        return pl_fail(err, PELAGO_CORRUPT,
+                       "the checkpoint of step %lu was trained with sequences of %lu tokens, but its model's "
+                       "context is %u",
+                       pl_checkpoint_step(r), saved, context);
+    *seq = (uint32_t)saved;
     return PELAGO_OK;
 }
 

@@ -744,7 +744,8 @@ def train_on(out):
     step = int(next(out.glob("state-*.json")).name[6:14])
     assert step > 0
     text = run("train", "--resume", "--out", out, "--steps", 3, "--threads", 1, "--lr", 1e-5)[0]
-    assert f"going on after step {step}\n" in text and " tokens in 3 steps of " in text and "validation: loss" in text, text
+    kept = f"going on after step {step}, with sequences of 32 tokens, as the model was trained with\n"
+    assert kept in text and " tokens in 3 steps of 512," in text and "validation: loss" in text, text
     assert (out / f"state-{step + 3:08}.json").exists(), sorted(p.name for p in out.iterdir())
     state = json.loads((out / f"state-{step + 3:08}.json").read_text())["state"]
     assert state["optimizer"]["step"] == 3 and state["progress"]["step"] == step + 3, state

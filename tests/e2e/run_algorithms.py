@@ -32,6 +32,25 @@ def check(pelago, report, algorithm, folder):
     assert (folder / "report.md").stat().st_size > 0
 
 
+def words_of(pelago, *words, code=0):
+    done = subprocess.run([pelago, *map(str, words)], capture_output=True, timeout=120, check=False)
+    assert done.returncode == code, (words, done)
+    return done.stdout, done.stderr.decode()
+
+
+def check_again(pelago, report, algorithm, folder):
+    """Those who ask later get the report's figures without saying how the model was trained, wherever they find it."""
+    result, tales = report["result"], ("--data", "builtin:tales", "--tokens", "20k", "--json")
+    places = [folder, folder / "syncer"]
+    if algorithm != "decoupled":
+        places = [folder] + [path.parent for path in folder.glob("learner-*/state-*.json")]
+    assert len(places) >= 2, sorted(folder.rglob("*"))
+    for place in places:
+        again = json.loads(words_of(pelago, "eval", place, *tales)[0])
+        assert again["seq"] == 64 and again["tokens"] == result["eval_tokens"], (again, result)
+        assert abs(again["loss"] - result["loss"]) < 1e-5, (place, again, result)
+
+
 def main():
     pelago = sys.argv[1]
     with tempfile.TemporaryDirectory() as temp:
@@ -39,6 +58,7 @@ def main():
             folder = pathlib.Path(temp) / algorithm
             report = run(pelago, folder, algorithm)
             check(pelago, report, algorithm, folder)
+            check_again(pelago, report, algorithm, folder)
             print(f"ok {algorithm}: loss {report['result']['loss']:.3f} in {report['result']['seconds']:.1f} s")
 
 

@@ -10,6 +10,7 @@ import os
 import pty
 import re
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -233,12 +234,19 @@ def evaluations():
     printed = run("train", "--resume", "--out", temp / "straight", "--steps", 411, "--lr", 1e-9, "--quiet")[0]
     assert abs(report["loss"] - float(printed.split()[2])) < 0.01, (report, printed)
     assert report["floor_loss"] < report["loss"] and report["bits_per_byte"] > report["floor_bits_per_byte"]
+    # Without --seq as it was trained, by its own figure; what was imported does not know.
+    tales = ("--data", "builtin:tales", "--tokens", 500, "--json")
+    assert report["seq"] == 32 and json.loads(run("eval", temp / "straight", *tales, "--step", 410)[0]) == report
+    other = json.loads(run("eval", temp / "straight", *tales, "--step", 410, "--seq", 64)[0])
+    assert other["seq"] == 64 and other["loss"] != report["loss"], (other, report)
+    assert "tokens of builtin:tales, in sequences of 32)" in run("eval", temp / "straight", *tales[:4])[0]
+    assert "default: as the model was trained with" in " ".join(run("eval", "--help")[0].split())
     choices = temp / "choices.txt"
     choices.write_text("0 2\nThe miller\t went home.\nThe miller\t@@@@@@@@@@@\n" * 3 + "0 1\nOnce\t upon\n")
     text = run("eval", temp / "straight", "--choices", choices)[0]
     assert "accuracy 100.00% by likelihood" in text and "3 questions" in text and "1 endings" in text, text
     limited = json.loads(run("eval", temp / "straight", "--choices", choices, "--limit", 2, "--json")[0])
-    assert limited["questions"] == 2 and limited["endings"] == 0 and limited["chance"] == 0.5
+    assert limited["seq"] == 32 and limited["questions"] == 2 and limited["endings"] == 0 and limited["chance"] == 0.5
     refused("line 2 of", "eval", temp / "straight", "--choices", write("bad.txt", "0 2\nno tab\n"))
     for bad in ("bad.txt", "no choices.txt"):  # said before the loss is computed
         assert run("eval", temp / "straight", "--data", "builtin:tales", "--choices", temp / bad, code=1)[0] == ""
@@ -252,6 +260,8 @@ def evaluations():
     from_hf = json.loads(run("eval", temp / "hf", "--data", "builtin:tales", "--tokens", 500, "--seq", 32, "--json")[0])
     assert from_hf["loss"] == report["loss"]
     run("import", temp / "hf", "--out", temp / "adopted")
+    for folder in ("hf", "adopted"):
+        assert json.loads(run("eval", temp / folder, *tales)[0])["seq"] == 64, folder  # its context, which is below 256
     weights = temp / "hf" / "model.safetensors"
     broken = bytearray(weights.read_bytes())
     broken[-4:] = struct.pack("<f", float("nan"))
@@ -262,6 +272,9 @@ def evaluations():
         refused("imported weights have their dimensions", "train", "--resume", "--out", temp / "adopted", *option, code=2)
     refused("imported weights have their tokenizer", "train", "--resume", "--out", temp / "adopted", "--tokenizer", "byte",
             code=2)
+    shutil.copytree(temp / "adopted", temp / "adopted long")
+    out = run("train", "--resume", "--out", temp / "adopted long", "--batch", 2, "--steps", 1)[0]
+    assert " tokens in 1 steps of 128," in out and "as the model was trained with" not in out, out
     out = run("train", "--resume", "--out", temp / "adopted", "--seq", 32, "--batch", 2, "--steps", 3, "--lr", 1e-5)[0]
     assert abs(float(out.split("validation: loss ")[1].split()[0]) - report["loss"]) < 0.3, out
 

@@ -195,6 +195,55 @@ static void test_resume_with_another_optimizer(void **state)
     disk_release(&disk);
 }
 
+static uint32_t saved_seq(struct disk *d, enum pelago_status expected)
+{
+    struct pl_checkpoint_reader *r;
+    struct pl_error err = {0};
+    uint32_t seq = PL_NONE32;
+    assert_int_equal(pl_checkpoint_open(&r, d->dir, &d->alloc, PL_NONE64, &err), PELAGO_OK);
+    assert_int_equal(pl_trainer_read_seq(r, &seq, &err), expected);
+    assert_true(expected == PELAGO_OK || strstr(err.text, "but its model's context is") != NULL);
+    pl_checkpoint_close(r);
+    return seq;
+}
+
+/* Whoever measures a model or goes on with it wants to know; weights of others, and those of runs before, do not say. */
+static void test_the_length_of_sequences_is_saved(void **state)
+{
+    (void)state;
+    struct disk disk;
+    struct pl_error err = {0};
+    struct pl_trainer_options o = options_of(PL_INNER_ADAMW);
+    struct pl_trainer *t = new_trainer(&o);
+    struct pl_trainer_extra extra = {.keep = 0};
+    uint64_t said = o.seq;
+    struct pl_member field = pl_trainer_seq_field(&said);
+    struct pl_checkpoint bare = {
+        .config = &o.config, .tensors = &t->model->tensors, .params = t->model->params, .fields = &field};
+    const struct {
+        bool says;
+        uint64_t seq;
+        enum pelago_status status;
+        uint32_t expected;
+    } cases[] = {{false, 0, PELAGO_OK, 0},
+                 {true, o.seq, PELAGO_OK, o.seq},
+                 {true, o.config.context, PELAGO_OK, o.config.context},
+                 {true, 0, PELAGO_CORRUPT, 0},
+                 {true, (uint64_t)o.config.context + 1, PELAGO_CORRUPT, 0},
+                 {true, (UINT64_C(1) << 32) + 8, PELAGO_CORRUPT, 0}};
+    disk_init(&disk);
+    assert_int_equal(pl_trainer_save(t, disk.dir, &extra, &err), PELAGO_OK);
+    assert_int_equal(saved_seq(&disk, PELAGO_OK), o.seq);
+    for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        said = cases[i].seq;
+        bare.field_count = cases[i].says ? 1 : 0;
+        assert_int_equal(pl_checkpoint_save(disk.dir, &disk.alloc, i + 1, &bare, 0, &err), PELAGO_OK);
+        assert_int_equal(saved_seq(&disk, cases[i].status), cases[i].expected);
+    }
+    pl_trainer_free(t);
+    disk_release(&disk);
+}
+
 /* ---- arithmetic ---- */
 
 static double distance(const struct pl_trainer *a, const struct pl_trainer *b, const float *from)
@@ -487,6 +536,7 @@ int main(void)
         cmocka_unit_test(test_resume_adamw),
         cmocka_unit_test(test_resume_muon),
         cmocka_unit_test(test_resume_with_another_optimizer),
+        cmocka_unit_test(test_the_length_of_sequences_is_saved),
         cmocka_unit_test(test_accumulation),
         cmocka_unit_test(test_odd_dimensions),
         cmocka_unit_test(test_the_clock_sets_the_rate),
