@@ -1,7 +1,7 @@
 /* cmd/cmd_sample.c - pelago sample: text that a model goes on with, shown as it comes.
  *
  * The text begins after <|endoftext|>, where the tokenizer has it, because that is what stands before every text that
- * was trained on. It ends at the next one, at --tokens, at the end of the model's context, or at Ctrl-C.
+ * was trained on. It ends at the next one, at --tokens, at --context, or at Ctrl-C.
  */
 #include "cmd/cmd.h"
 
@@ -27,6 +27,9 @@ struct sample {
     const char *from, *prompt, *backend;
     uint64_t step, seed;
     uint32_t tokens, count, threads;
+    uint32_t context; /* most tokens of a text with its prompt */
+    uint32_t longest; /* the model's context */
+    bool as_trained;  /* context is what the model was trained with, not what was asked for or all there is */
     struct pl_sampler_options how;
     struct pl_alloc alloc;
     struct pl_posix_dir *dir;
@@ -91,10 +94,25 @@ static enum pelago_status read_prompt(struct sample *s)
     return st;
 }
 
+/* Of positions it was not trained for a model knows nothing: beyond them it writes only who asks for it. */
+static enum pelago_status choose_context(struct sample *s)
+{
+    uint32_t trained = s->weights.seq;
+    s->longest = s->weights.config.context;
+    if (s->context > s->longest)
+        return pl_fail(&s->err, PELAGO_INVALID, "--context is %u, but the model's context is %u", s->context,
+                       s->longest);
+    s->as_trained = s->context == 0 && trained > 0 && trained < s->longest;
+    if (s->context == 0)
+        s->context = trained > 0 ? trained : s->longest;
+    return PELAGO_OK;
+}
+
 static enum pelago_status load(struct sample *s)
 {
     PL_TRY(pl_posix_dir_open(&s->dir, &s->alloc, s->from, PL_POSIX_DIR_EXISTING, &s->err));
     PL_TRY(pl_weights_load(&s->weights, pl_posix_dir_table(s->dir), s->step, &s->err));
+    PL_TRY(choose_context(s));
     return pl_weights_tokenizer(&s->weights, &s->tokenizer, &s->err);
 }
 
@@ -117,15 +135,29 @@ static enum pelago_status encode(struct sample *s)
     return st;
 }
 
+static enum pelago_status refuse_length(struct sample *s)
+{
+    uint64_t count = s->ids.count;
+    if (count > s->longest)
+        return pl_fail(&s->err, PELAGO_LIMIT,
+                       "the prompt has %lu tokens, but the model's context has room for %u", count,
+                       s->longest);
+    if (s->as_trained)
+        return pl_fail(&s->err, PELAGO_LIMIT,
+                       "the prompt has %lu tokens, but the model was trained with sequences of %u: --context "
+                       "%u lets it read on",
+                       count, s->context, s->longest);
+    return pl_fail(&s->err, PELAGO_LIMIT, "the prompt has %lu tokens, more than --context %u", count,
+                   s->context);
+}
+
 static enum pelago_status check_ids(struct sample *s)
 {
     const struct pl_model_config *c = &s->weights.config;
     if (s->ids.count == 0)
         return pl_fail(&s->err, PELAGO_INVALID, "the prompt has no tokens");
-    if (s->ids.count > c->context)
-        return pl_fail(&s->err, PELAGO_LIMIT,
-                       "the prompt has %lu tokens, but the model's context has room for %u",
-                       (uint64_t)s->ids.count, c->context);
+    if (s->ids.count > s->context)
+        return refuse_length(s);
     for (size_t i = 0; i < s->ids.count; i++)
         if (s->ids.at[i] >= c->vocab)
             return pl_fail(&s->err, PELAGO_INVALID,
@@ -141,7 +173,7 @@ static enum pelago_status build(struct sample *s)
     const struct pl_infer_options o = {.config = c,
                                        .backend = s->backend,
                                        .threads = s->threads,
-                                       .context = (uint32_t)pl_min64(c.context, s->ids.count + s->tokens)};
+                                       .context = (uint32_t)pl_min64(s->context, s->ids.count + s->tokens)};
     PL_TRY(pl_infer_new(&s->inf, &s->alloc, &o, &s->weights.tensors, s->weights.params, &s->err));
     pl_weights_release(&s->weights);
     /* A vocabulary may be padded: what has no token must not come. */
@@ -215,6 +247,18 @@ static enum pelago_status begin_text(struct sample *s, uint32_t number)
 
 /* ---- generating ---- */
 
+static void say_full(const struct sample *s)
+{
+    if (s->as_trained)
+        fprintf(stderr,
+                "pelago sample: the text ends at %u tokens, the length the model was trained with; --context "
+                "%u lets it go on.\n",
+                s->context, s->longest);
+    else
+        fprintf(stderr, "pelago sample: the %scontext of %u tokens is full.\n",
+                s->context == s->longest ? "model's " : "", s->context);
+}
+
 /* The prompt is read once: later texts only need its last token again. */
 static const float *read_tokens(struct sample *s, uint32_t number)
 {
@@ -251,8 +295,7 @@ static enum pelago_status go_on(struct sample *s, const float *logits)
     }
     PL_TRY(finish_text(s, &d));
     if (full)
-        fprintf(stderr, "pelago sample: the model's context of %u tokens is full.\n",
-                pl_infer_context(s->inf));
+        say_full(s);
     return PELAGO_OK;
 }
 
@@ -284,6 +327,14 @@ static void report(const struct sample *s)
     fprintf(stderr, ".\n");
 }
 
+/* Returns the exit code. */
+static int fail(const struct sample *s)
+{
+    if (s->longest > 0 && s->context > s->longest)
+        return pl_refusal(command, &s->err);
+    return s->dir == NULL ? pl_failure(command, &s->err) : pl_failure_at(command, s->from, s->dir, &s->err);
+}
+
 static int run(struct sample *s)
 {
     s->alloc = pl_alloc_system();
@@ -302,8 +353,7 @@ static int run(struct sample *s)
         (void)pl_fail(&s->err, st, "%s", pl_status_text(st));
     int code = interrupted != 0 ? 128 + interrupted : PL_EXIT_OK;
     if (st != PELAGO_OK)
-        code =
-            s->dir == NULL ? pl_failure(command, &s->err) : pl_failure_at(command, s->from, s->dir, &s->err);
+        code = fail(s);
     pl_sampler_release(&s->sampler);
     pl_infer_free(s->inf);
     pl_ids_release(&s->ids);
@@ -323,6 +373,10 @@ int pl_cmd_sample(int argc, char **argv)
          PL_OPTION_ANY_TEXT, &s.prompt, 0, 0},
         {"tokens", "N", "tokens of a text at most (default: 200)", PL_OPTION_U32, &s.tokens, 1,
          PL_CONTEXT_MAX},
+        {"context", "N",
+         "tokens of a text with its prompt at most (default: as the model was trained with; of an imported "
+         "one its context)",
+         PL_OPTION_U32, &s.context, 1, PL_CONTEXT_MAX},
         {"temperature", "X", "0 takes the likeliest token always, 1 follows the model (default: 0.8)",
          PL_OPTION_FLOAT, &s.how.temperature, 0, 0},
         {"top-p", "X", "only the likeliest tokens, as few as have this probability (default: 0.95)",
@@ -343,8 +397,9 @@ int pl_cmd_sample(int argc, char **argv)
     const struct pl_options options = {
         command, "FOLDER [OPTION...]",
         "Lets a model write: one of a folder of checkpoints, or a Hugging Face folder. A text ends at\n"
-        "<|endoftext|>, at --tokens, or where the model's context is full. Ctrl-C ends it, too,\n"
-        "and leaves with 130.",
+        "<|endoftext|>, at --tokens, or at --context: a model knows nothing of positions it was not trained "
+        "for.\n"
+        "Ctrl-C ends it, too, and leaves with 130.",
         table, sizeof table / sizeof table[0]};
     struct pl_words words;
     int code;

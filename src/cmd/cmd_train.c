@@ -7,6 +7,7 @@
  */
 #include "cmd/cmd.h"
 
+#include "base/num.h"
 #include "cmd/options.h"
 #include "cmd/peak.h"
 #include "cmd/text.h"
@@ -330,7 +331,7 @@ static void show_sample(struct run *r)
     pl_buf_init(&text, &r->alloc, 1 << 16);
     if (r->data->tokenizer != NULL)
         pl_train_sample(&r->alloc, &m->options.config, &m->tensors, m->params, r->data->tokenizer,
-                        SAMPLE_TOKENS, &text);
+                        pl_min32(SAMPLE_TOKENS, r->plan.trainer.seq), &text);
     if (text.len > 0) {
         printf("it says: \"");
         print_clean(text.data, text.data + text.len);

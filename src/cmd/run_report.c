@@ -143,8 +143,8 @@ static enum pelago_status judge(struct pl_run *r, const struct pl_weights *w, st
     enum pelago_status st = evaluate(r, w, d, e);
     e->readable = d->tokenizer != NULL;
     if (st == PELAGO_OK && e->readable)
-        pl_train_sample(&r->alloc, &w->config, &w->tensors, w->params, d->tokenizer, SAMPLE_TOKENS,
-                        &e->sample);
+        pl_train_sample(&r->alloc, &w->config, &w->tensors, w->params, d->tokenizer,
+                        pl_min32(SAMPLE_TOKENS, s->trainer.seq), &e->sample);
     pl_report_clean(&e->sample);
     pl_dataset_close(d);
     return st;

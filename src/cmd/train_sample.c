@@ -36,11 +36,13 @@ void pl_train_sample(const struct pl_alloc *alloc, const struct pl_model_config 
 {
     struct pl_infer_options options = {.config = *config, .context = pl_min32(config->context, max_tokens)};
     struct pl_sampler_options how = {.temperature = 0.8, .top_p = 0.95};
+    /* A vocabulary may be padded: what has no token must not come. */
+    uint32_t vocab = pl_min32(config->vocab, pl_tokenizer_vocab(tokenizer));
     struct pl_infer *inf = NULL;
     struct pl_sampler sampler;
     if (pl_infer_new(&inf, alloc, &options, tensors, params, NULL) != PELAGO_OK)
         return;
-    if (pl_sampler_init(&sampler, alloc, config->vocab, &how, NULL) == PELAGO_OK) {
+    if (pl_sampler_init(&sampler, alloc, vocab, &how, NULL) == PELAGO_OK) {
         pl_sampler_seed(&sampler, 1, 0);
         generate(inf, &sampler, tokenizer, options.context, out);
         pl_sampler_release(&sampler);

@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -38,6 +39,11 @@ def words_of(pelago, *words, code=0):
     return done.stdout, done.stderr.decode()
 
 
+def cleaned(text):
+    """As a report has it: what a terminal may obey, and what is no text, is a question mark."""
+    return re.sub("[\x00-\x09\x0b-\x1f\x7f-\x9f\udc80-\udcff]", "?", text.decode(errors="surrogateescape"))
+
+
 def check_again(pelago, report, algorithm, folder):
     """Those who ask later get the report's figures without saying how the model was trained, wherever they find it."""
     result, tales = report["result"], ("--data", "builtin:tales", "--tokens", "20k", "--json")
@@ -49,6 +55,9 @@ def check_again(pelago, report, algorithm, folder):
         again = json.loads(words_of(pelago, "eval", place, *tales)[0])
         assert again["seq"] == 64 and again["tokens"] == result["eval_tokens"], (again, result)
         assert abs(again["loss"] - result["loss"]) < 1e-5, (place, again, result)
+        text, err = words_of(pelago, "sample", place)
+        assert cleaned(text).rstrip("\n") == result["sample"].rstrip("\n"), (place, text, result["sample"])
+        assert "pelago sample: 64 tokens" not in err or "the text ends at 64 tokens, the length the model was trained with" in err, err
 
 
 def main():

@@ -41,17 +41,17 @@ def make_models():
 
 
 def same_and_other():
-    text = sample(temp / "chars", "--tokens", 40)
-    assert 0 < len(text) <= 41 and text.endswith("\n")
-    assert sample(temp / "chars", "--tokens", 40, "--threads", 1) == text
-    assert sample(temp / "chars", "--tokens", 40, "--seed", 1) == text
-    assert sample(temp / "folder", "--tokens", 40) == text
-    assert sample(temp / "chars", "--tokens", 40, "--seed", 2) != text
-    three = sample(temp / "chars", "--tokens", 40, "--count", 3).split("---\n")
+    text = sample(temp / "chars", "--tokens", 30)
+    assert 0 < len(text) <= 31 and text.endswith("\n")
+    assert sample(temp / "chars", "--tokens", 30, "--threads", 1) == text
+    assert sample(temp / "chars", "--tokens", 30, "--seed", 1) == text
+    assert sample(temp / "folder", "--tokens", 30) == text
+    assert sample(temp / "chars", "--tokens", 30, "--seed", 2) != text
+    three = sample(temp / "chars", "--tokens", 30, "--count", 3).split("---\n")
     assert len(three) == 3 and three[0] == text and three[1] != text
-    greedy = sample(temp / "chars", "--tokens", 40, "--count", 2, "--temperature", 0).split("---\n")
+    greedy = sample(temp / "chars", "--tokens", 30, "--count", 2, "--temperature", 0).split("---\n")
     assert greedy[0] == greedy[1]
-    assert sample(temp / "chars", "--tokens", 40, "--top-k", 1).strip() == greedy[0].strip()
+    assert sample(temp / "chars", "--tokens", 30, "--top-k", 1).strip() == greedy[0].strip()
 
 
 def prompts():
@@ -66,14 +66,22 @@ def prompts():
 
 
 def ends():
-    full = 0
-    for seed in range(20):
-        out, err = run("sample", temp / "chars", "--tokens", 1000, "--prompt", "Z", "--seed", seed)
-        assert "tokens/s" in err
-        if "context of 64 tokens is full" in err:
-            full += 1
-            assert len(out.decode()) == 64 + 1  # what comes after the 64th token, and the end of the line
-    assert full > 0
+    trained = "the text ends at 32 tokens, the length the model was trained with; --context 64 lets it go on.\n"
+    run("import", temp / "folder", "--out", temp / "imported")  # weights of which nobody knows how they were trained
+    for words, length, sentence in (((temp / "chars",), 32, trained),
+                                    ((temp / "chars", "--context", 16), 16, "the context of 16 tokens is full.\n"),
+                                    ((temp / "chars", "--context", 64), 64, "the model's context of 64 tokens is full.\n"),
+                                    ((temp / "folder",), 64, "the model's context of 64 tokens is full.\n"),
+                                    ((temp / "imported",), 64, "the model's context of 64 tokens is full.\n")):
+        full = 0
+        for seed in range(8):
+            out, err = run("sample", *words, "--tokens", 1000, "--prompt", "Z", "--seed", seed)
+            assert "tokens/s" in err
+            if f"pelago sample: {sentence}" in err:
+                full += 1
+                assert len(out.decode()) == length + 1  # what comes after the last token there is room for, and the end of the line
+        assert full > 0, (words, err)
+    assert "default: as the model was trained with" in " ".join(run("sample", "--help")[0].decode().split())
     # Unbuffered: what a buffer has read ahead is not in what communicate() returns.
     with subprocess.Popen([PELAGO, "sample", temp / "chars", "--count", "1000000"], bufsize=0, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE) as p:
@@ -93,7 +101,12 @@ def refusals():
     refused("temperature must be 0", temp / "chars", "--temperature", "-1", code=2)
     refused("top-p must be from 0 to 1", temp / "chars", "--top-p", 1.5, code=2)
     refused("min-p must be from 0 to 1", temp / "chars", "--min-p", 2, code=2)
-    refused("but the model's context has room for 64", temp / "chars", "--prompt", "Zoë" * 30)
+    for words in ((), ("--context", 64), ("--context", 16)):
+        refused("but the model's context has room for 64", temp / "chars", "--prompt", "Zoë" * 30, *words)
+    refused("was trained with sequences of 32: --context 64 lets it read on", temp / "chars", "--prompt", "Zoë" * 12)
+    refused("more than --context 16", temp / "chars", "--prompt", "Zoë" * 12, "--context", 16)
+    assert sample(temp / "chars", "--prompt", "Zoë" * 12, "--context", 64).startswith("Zoë" * 12)
+    refused("--context is 65, but the model's context is 64", temp / "chars", "--context", 65, code=2)
     refused("there is no back end 'abacus'", temp / "chars", "--backend", "abacus", code=2)
     refused("", temp / "chars", "--prompt", "§")
     (temp / "folder" / "tokenizer.json").unlink()
