@@ -213,7 +213,8 @@ static void on_finished(void *user)
     s->finished_ns = pl_clock_ns();
     pl_log_line(NULL, "run.complete the token budget is reached and every fragment is merged");
     if (s->host == NULL) {
-        pl_log_line(NULL, "run.saved the first learner has the model as a checkpoint");
+        pl_log_line(NULL, "run.saved the learner that joined first has the model: pelago sample DIR, with "
+                          "its --dir");
         (void)uv_timer_start(&s->linger, on_linger, linger_step_ms, linger_step_ms);
         return;
     }

@@ -3,8 +3,11 @@
 
 #include "base/fmt.h"
 #include "cmd/options.h"
+#include "host/settings.h"
 #include "train/checkpoint.h"
+#include "train/files.h"
 #include "train/hf.h"
+#include "train/json.h"
 #include "train/trainer.h"
 
 static void begin(struct pl_weights *w)
@@ -69,13 +72,32 @@ static bool has_file(struct pl_dir dir, const char *name)
     return true;
 }
 
-/* Folders of a run get their checkpoint when it ends. */
-static enum pelago_status fail_without_model(struct pl_dir dir, struct pl_error *err)
+/* NULL: the folder's run has its model at the syncer. */
+static const char *synchronous(const struct pl_weights *w, struct pl_dir dir)
 {
+    struct pl_settings s;
+    struct pl_buf text;
+    pl_buf_init(&text, &w->alloc, PL_JSON_BYTES_MAX);
+    bool known = pl_files_read(dir, "settings.json", &text, NULL) == PELAGO_OK &&
+                 pl_settings_parse((const char *)text.data, text.len, &s, NULL) == PELAGO_OK;
+    pl_buf_release(&text);
+    return known && s.algorithm != PL_ALGORITHM_DECOUPLED ? pl_algorithm_name(s.algorithm) : NULL;
+}
+
+/* Folders of a run get their checkpoint when it ends. */
+static enum pelago_status fail_without_model(const struct pl_weights *w, struct pl_dir dir,
+                                             struct pl_error *err)
+{
+    const char *algorithm = has_file(dir, "operator") ? synchronous(w, dir) : NULL;
     if (has_file(dir, "run.json"))
         return pl_fail(err, PELAGO_NOTFOUND,
                        "this is a run that has not ended: its model comes at its end, and pelago run "
                        "--resume --out FOLDER goes on with it");
+    if (algorithm != NULL)
+        return pl_fail(err, PELAGO_NOTFOUND,
+                       "this is the folder of a syncer: the model of a %s run is in the folder of a learner, "
+                       "the --dir of the one that joined first",
+                       algorithm);
     if (has_file(dir, "operator"))
         return pl_fail(err, PELAGO_NOTFOUND,
                        "this is the folder of a syncer without a model, which comes at the end of the run: "
@@ -96,7 +118,7 @@ enum pelago_status pl_weights_load(struct pl_weights *w, struct pl_dir dir, uint
     if (st == PELAGO_NOTFOUND)
         st = pl_weights_load_hf(w, dir, err);
     if (st == PELAGO_NOTFOUND && w->config.layers == 0)
-        return fail_without_model(dir, err);
+        return fail_without_model(w, dir, err);
     return st;
 }
 

@@ -50,6 +50,10 @@ def check_again(pelago, report, algorithm, folder):
     places = [folder, folder / "syncer"]
     if algorithm != "decoupled":
         places = [folder] + [path.parent for path in folder.glob("learner-*/state-*.json")]
+        err = words_of(pelago, "sample", folder / "syncer", code=1)[1]
+        where = f"the model of a {algorithm} run is in the folder of a learner, the --dir of the one that joined first"
+        assert where in err and err.count("\n") == 1, err
+        assert any("the learner that joined first has the model" in log.read_text() for log in folder.glob("log/syncer*"))
     assert len(places) >= 2, sorted(folder.rglob("*"))
     for place in places:
         again = json.loads(words_of(pelago, "eval", place, *tales)[0])
