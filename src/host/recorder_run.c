@@ -34,6 +34,7 @@ struct run {
     void (*line)(void *user, const char *text);
     void *user;
     struct pl_replay_report *report;
+    bool whole; /* what is wrong is no damage, and err says what it is */
     struct pl_error *err;
 };
 
@@ -49,7 +50,7 @@ static enum pelago_status take(struct run *x, struct pl_buf *b, size_t n, bool *
     *end = false;
     enum pelago_status st = pl_buf_reserve(b, n);
     if (st != PELAGO_OK)
-        return pl_fail(x->err, st, "the recording has a piece of %lu bytes, too long to hold", (uint64_t)n);
+        return pl_fail(x->err, st, "it has a piece of %lu bytes, too long to hold", (uint64_t)n);
     *end = fread(b->data + b->len, 1, n, x->file) != n;
     b->len += n;
     return PELAGO_OK;
@@ -57,7 +58,8 @@ static enum pelago_status take(struct run *x, struct pl_buf *b, size_t n, bool *
 
 static enum pelago_status no_recording(struct run *x)
 {
-    return pl_fail(x->err, PELAGO_CORRUPT, "the file is not a recording of a syncer, or it is cut off");
+    x->whole = true;
+    return pl_fail(x->err, PELAGO_CORRUPT, "it is not one of a syncer, or it is cut off");
 }
 
 static enum pelago_status read_head(struct run *x)
@@ -67,7 +69,7 @@ static enum pelago_status read_head(struct run *x)
     if (!end && memcmp(x->head.data, PL_RECORDER_MAGIC, 7) == 0 && x->head.data[7] < PL_RECORDER_MAGIC[7] &&
         x->head.data[7] >= PL_RECORDER_OLDEST[7])
         return pl_fail(x->err, PELAGO_UNSUPPORTED,
-                       "the recording was made by an older version of pelago: replay it with that one");
+                       "it was made by an older version of pelago: replay it with that one");
     if (end || memcmp(x->head.data, PL_RECORDER_MAGIC, 8) != 0)
         return no_recording(x);
     x->options.shard = (uint32_t)pl_get_le(x->head.data + 8, 4);
@@ -283,7 +285,8 @@ static enum pelago_status event_entry(struct run *x)
     uint64_t hash = pl_effects_hash(&x->fxs, &x->effects, &good);
     if (!good)
         return pl_fail(x->err, PELAGO_NOMEM, "there is no memory for the effects of a step");
-    if (hash != pl_read_u64(&r))
+    x->whole = hash != pl_read_u64(&r);
+    if (x->whole)
         return broken(x, "the core did not ask for the same effects as when it was recorded");
     x->report->events++;
     x->report->messages += ev.kind == PL_SYNC_EV_MSG ? 1 : 0;
@@ -354,6 +357,14 @@ static enum pelago_status play(struct run *x)
     return PELAGO_OK;
 }
 
+/* Whatever displeased a reader, the core or a limit: a recorder writes none of it. */
+static enum pelago_status name_file(const struct run *x, const char *path, enum pelago_status st)
+{
+    bool damaged = !x->whole && st != PELAGO_NOMEM && st != PELAGO_UNSUPPORTED;
+    const struct pl_error why = *x->err;
+    return pl_fail(x->err, st, "the recording %s%s: %s", path, damaged ? " is damaged" : "", why.text);
+}
+
 enum pelago_status pl_recorder_run(const struct pl_alloc *alloc, const char *path,
                                    void (*line)(void *user, const char *text), void *user,
                                    struct pl_replay_report *report, struct pl_error *err)
@@ -368,6 +379,8 @@ enum pelago_status pl_recorder_run(const struct pl_alloc *alloc, const char *pat
     pl_buf_init(&x.entry, &x.alloc, ENTRY_BYTES_MAX);
     pl_buf_init(&x.effects, &x.alloc, UINT64_C(1) << 30);
     enum pelago_status st = play(&x);
+    if (st != PELAGO_OK)
+        st = name_file(&x, path, st);
     (void)fclose(x.file);
     pl_buf_release(&x.head);
     pl_buf_release(&x.entry);

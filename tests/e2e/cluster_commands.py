@@ -175,7 +175,10 @@ def replays():
         # A length that is longer than what is there looks like a file that ends early.
         assert done.returncode == 1 or "ends inside" in done.stdout, (at, done)
     (temp / "noise").write_bytes(b"PELAGOR3" + os.urandom(100))
-    run("replay", temp / "noise", code=1)
+    refused(f"pelago replay: the recording {temp}/noise: it is not one of a syncer, or it is cut off.", "replay", temp / "noise")
+    whole[-9] ^= 1
+    (temp / "damaged").write_bytes(whole)
+    refused(f"pelago replay: the recording {temp}/damaged is damaged: event ", "replay", temp / "damaged")
     run("replay", temp / "nothing", code=1)
     refused("expected one file", "replay", code=2)
 
