@@ -251,10 +251,12 @@ enum pelago_status pl_sim_plan_script(const struct pl_chaos_plan *plan, const ch
 
 /* ---- running it ---- */
 
+/* path NULL: the sentence names it. */
 static int say_error(const char *path, enum pelago_status status, struct pl_error *err)
 {
     pl_text_clean(err->text);
-    (void)pl_sim_usage_error("%s: %s", pl_text_clip(path).at, err->text);
+    (void)pl_sim_usage_error("%s%s%s", path != NULL ? pl_text_clip(path).at : "", path != NULL ? ": " : "",
+                             err->text);
     return status == PELAGO_INVALID ? PL_EXIT_USAGE : PL_EXIT_FAILED;
 }
 
@@ -295,6 +297,7 @@ int pl_sim_rehearsal(const struct pl_sim_call *call)
     pl_buf_init(&text, &alloc, PL_CHAOS_TEXT_MAX);
     pl_buf_init(&script, &alloc, SCRIPT_MAX);
     enum pelago_status status = pl_chaos_read_file(call->plan, &text, &err);
+    const char *path = status == PELAGO_OK ? call->plan : NULL;
     if (status == PELAGO_OK)
         status = pl_chaos_plan_parse(&plan, (const char *)text.data, text.len, &alloc, &err);
     if (status == PELAGO_OK) {
@@ -303,7 +306,7 @@ int pl_sim_rehearsal(const struct pl_sim_call *call)
     }
     if (status == PELAGO_OK && call->trace)
         printf("%.*s\n", (int)script.len, (const char *)script.data);
-    int code = status != PELAGO_OK ? say_error(call->plan, status, &err) : run_script(call, &script, &alloc);
+    int code = status != PELAGO_OK ? say_error(path, status, &err) : run_script(call, &script, &alloc);
     pl_buf_release(&text);
     pl_buf_release(&script);
     return code;

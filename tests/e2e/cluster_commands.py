@@ -206,6 +206,8 @@ def mistakes_of_syncers():
     refused("at least 257", "syncer", "--dir", temp / "p5", "--vocab", 100, code=2)
     refused("none.txt", "syncer", "--dir", temp / "p5", "--data", temp / "none.txt")
     refused("nowhere cannot be read", "chaos", "--plan", "nowhere", "--dry-run", "--learners", 2)
+    err = run("sim", "--plan", "nowhere", code=1)[1]
+    assert err == "pelago sim: nowhere cannot be read: No such file or directory.\n", err
     refused("is no address", "chaos", "proxy", "--to", "nonsense", code=2)
     refused("written host:port", "bench", "link", "--to", "nonsense", "--keys", temp / "keys", code=2)
     (temp / "file").write_text("x")
