@@ -162,13 +162,13 @@ static enum pelago_status count_sites(const struct list *lists, size_t count, co
     const char *first = a->sites != NULL ? "sites" : "chips";
     in->site_count = pl_list_count(a->sites != NULL ? a->sites : a->chips);
     if (in->site_count > PL_PLAN_SITES_MAX)
-        return pl_fail(err, PELAGO_INVALID, "%s has %u values, expected 1 to %u", first, in->site_count,
+        return pl_fail(err, PELAGO_INVALID, "--%s has %u values, expected 1 to %u", first, in->site_count,
                        (unsigned)PL_PLAN_SITES_MAX);
     for (size_t i = 0; i < count; i++) {
         uint32_t n = lists[i].values != NULL ? pl_list_count(lists[i].values) : 1;
         if (n > 1 && n != in->site_count)
             return pl_fail(err, PELAGO_INVALID,
-                           "%s has %u values, expected one, or one for each of the %u %s", lists[i].name, n,
+                           "--%s has %u values, expected one, or one for each of the %u %s", lists[i].name, n,
                            in->site_count, first);
     }
     return PELAGO_OK;
@@ -181,10 +181,10 @@ static enum pelago_status read_item(const struct list *l, uint32_t i, double *ou
     const struct pl_option as = {
         l->name, "X", "", l->kind, l->kind == PL_OPTION_FLOAT ? (void *)out : (void *)&whole, 0, 0};
     if (!pl_list_item(l->values, i, item))
-        return pl_fail(err, PELAGO_INVALID, "%s is '%s', expected values with commas between them", l->name,
+        return pl_fail(err, PELAGO_INVALID, "--%s is '%s', expected values with commas between them", l->name,
                        pl_text_clip(l->values).at);
     if (pl_option_set(&as, "", item, err) != PELAGO_OK)
-        return pl_fail(err, PELAGO_INVALID, "%s is '%s', expected %s, such as %s", l->name,
+        return pl_fail(err, PELAGO_INVALID, "--%s is '%s', expected %s, such as %s", l->name,
                        pl_text_clip(item).at, pl_plan_expected(l->name), l->example);
     if (l->kind != PL_OPTION_FLOAT)
         *out = (double)whole * l->unit;
@@ -197,7 +197,7 @@ static enum pelago_status read_names(const struct pl_plan_args *a, struct pl_pla
     for (uint32_t i = 0; i < in->site_count; i++) {
         char item[PL_RUN_ITEM_MAX];
         if (a->sites != NULL && !pl_list_item(a->sites, i, item))
-            return pl_fail(err, PELAGO_INVALID, "sites is '%s', expected names of at most %u letters",
+            return pl_fail(err, PELAGO_INVALID, "--sites is '%s', expected names of at most %u letters",
                            pl_text_clip(a->sites).at, (unsigned)PL_RUN_ITEM_MAX - 1);
         if (a->sites == NULL)
             (void)snprintf(item, sizeof item, "site-%u", i + 1);
@@ -222,7 +222,7 @@ static enum pelago_status read_sites(const struct pl_plan_args *a, struct pl_pla
     };
     const size_t count = sizeof lists / sizeof lists[0];
     if (a->chips == NULL)
-        return pl_fail(err, PELAGO_INVALID, "chips is not given, expected one number for each site");
+        return pl_fail(err, PELAGO_INVALID, "--chips is not given, expected one number for each site");
     PL_TRY(count_sites(lists, count, a, in, err));
     PL_TRY(read_names(a, in, err));
     for (uint32_t i = 0; i < in->site_count; i++) {
@@ -258,9 +258,9 @@ static enum pelago_status read_model(struct pl_plan_args *a, struct pl_plan_inpu
 {
     if (a->model != NULL && a->params > 0)
         return pl_fail(err, PELAGO_INVALID,
-                       "params and model both say how large it is, expected one of them");
+                       "--params and --model both say how large it is, expected one of them");
     if (a->model == NULL && a->params == 0)
-        return pl_fail(err, PELAGO_INVALID, "params is not given, expected 1000 to 1000G, or model");
+        return pl_fail(err, PELAGO_INVALID, "--params is not given, expected 1000 to 1000G, or --model");
     if (a->model != NULL) {
         if (pl_model_config_preset(a->model, &a->shape, err) != PELAGO_OK)
             return PELAGO_INVALID;
@@ -279,7 +279,8 @@ static enum pelago_status read_codec(const char *name, const char *word, enum pl
 {
     if (word == NULL || pl_codec_of_name(word, out))
         return PELAGO_OK;
-    return pl_fail(err, PELAGO_INVALID, "%s is '%s', expected " PL_CODEC_NAMES, name, pl_text_clip(word).at);
+    return pl_fail(err, PELAGO_INVALID, "--%s is '%s', expected " PL_CODEC_NAMES, name,
+                   pl_text_clip(word).at);
 }
 
 enum pelago_status pl_plan_args_input(struct pl_plan_args *a, struct pl_plan_input *in, struct pl_error *err)
