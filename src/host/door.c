@@ -108,7 +108,7 @@ static void close_handle(uv_handle_t *handle, void *user)
 
 /* Dials, asks, waits. */
 static enum pelago_status perform(struct call *c, const struct pl_alloc *alloc, const char *address,
-                                  const struct pl_credentials *own, uint64_t patience_ns)
+                                  uint32_t shard, const struct pl_credentials *own, uint64_t patience_ns)
 {
     struct pl_net_options net = {
         .loop = &c->loop, .alloc = alloc, .own = own, .frame_max = PL_FRAME_BYTES_MAX};
@@ -116,7 +116,7 @@ static enum pelago_status perform(struct call *c, const struct pl_alloc *alloc, 
         return pl_fail(c->err, PELAGO_NOMEM, "there is no memory for a connection");
     (void)uv_timer_init(&c->loop, &c->timer);
     c->timer.data = c;
-    c->conn = pl_dial(&net, address, 0, &ops, c);
+    c->conn = pl_dial(&net, address, shard, &ops, c);
     if (c->conn == NULL) {
         c->status = pl_fail(c->err, PELAGO_NOMEM, "there is no memory for a connection");
     } else {
@@ -166,7 +166,7 @@ enum pelago_status pl_door_ask(const struct pl_alloc *alloc, const char *address
     }
     struct call c = {
         .question = &msg, .expected = PL_MSG_ANSWER, .take = take_answer, .user = &a, .err = err};
-    return perform(&c, alloc, address, own, patience_ns);
+    return perform(&c, alloc, address, q->shard, own, patience_ns);
 }
 
 /* ---- enrolment ---- */
@@ -200,7 +200,7 @@ static enum pelago_status enrol(const struct pl_alloc *alloc, const char *addres
     msg.u.enrol.request = (struct pl_blob){request, len};
     struct call c = {
         .question = &msg, .expected = PL_MSG_ENROLLED, .take = take_certificate, .user = &e, .err = err};
-    return perform(&c, alloc, address, own, patience_ns);
+    return perform(&c, alloc, address, 0, own, patience_ns);
 }
 
 enum pelago_status pl_door_enrol(const struct pl_alloc *alloc, const struct pl_token *token,

@@ -25,6 +25,7 @@ struct pl_question {
     uint64_t uses, seconds; /* INVITE */
     enum pl_role role;      /* INVITE */
     const char *text;       /* ANNOUNCE; else NULL */
+    uint32_t shard;         /* who is asked; of one that is not home only the operator, and only STATUS */
 };
 
 /* Asks one thing at address as who we are; the answer's bytes are appended to out. patience_ns bounds it all; interrupted

@@ -223,13 +223,35 @@ static void core_message(struct pl_visitor *g, const struct pl_msg *msg, uint64_
     h->delivering = NULL;
 }
 
+/* A shard that is not home has no door, but its operator may look in. */
+static void tell_operator(struct pl_visitor *g)
+{
+    struct pl_buf text;
+    pl_buf_init(&text, &g->h->alloc, PL_CHUNK_BYTES_MAX);
+    if (pl_syncer_host_status(g->h, true, &text) == PELAGO_OK) {
+        const struct pl_blob bytes = {text.data, (uint32_t)text.len};
+        say(g, &(struct pl_msg){.type = PL_MSG_ANSWER, .u.answer = {.what = PL_ASK_STATUS, .bytes = bytes}});
+    } else {
+        pl_visitor_refuse(g, PL_REASON_FULL, "the syncer has no memory for its status now");
+    }
+    pl_buf_release(&text);
+}
+
+static bool is_for_every_shard(const struct pl_visitor *g, const struct pl_msg *msg)
+{
+    return msg->type == PL_MSG_ASK && msg->u.ask.what == PL_ASK_STATUS && g->peer.role == PL_ROLE_OPERATOR;
+}
+
 static void door_message(struct pl_visitor *g, const struct pl_msg *msg, uint64_t now_ns)
 {
+    bool home = g->h->door != NULL;
     g->kind = PL_VISITOR_DOOR;
-    if (g->h->door == NULL)
+    if (!home && !is_for_every_shard(g, msg))
         pl_visitor_refuse(g, PL_REASON_WRONG_STATE, "this is not the home shard; the door is at shard 0");
     else if (!pl_rate_ok(&g->questions, now_ns, QUESTIONS_MAX))
         pl_visitor_refuse(g, PL_REASON_DENIED, "too many questions in a second; ask more slowly");
+    else if (!home)
+        tell_operator(g);
     else if (!pl_door_keeper_answer(g->h->door, g->conn, &g->peer, g, msg, now_ns))
         close_visitor(g, FLUSH_NS);
 }

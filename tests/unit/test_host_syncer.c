@@ -518,6 +518,40 @@ static void make_second_folder(const char *folder)
     pl_buf_release(&text);
 }
 
+struct look_in {
+    struct pl_alloc alloc;
+    struct pl_credentials own;
+    enum pelago_status status;
+    struct pl_buf said;
+    struct pl_error err;
+};
+
+static void look_in(void *user)
+{
+    struct look_in *l = user;
+    const struct pl_question q = {.what = PL_ASK_STATUS, .shard = 1};
+    pl_buf_init(&l->said, &l->alloc, 1 << 20);
+    l->status =
+        pl_door_ask(&l->alloc, pl_syncer_host_address(second), &l->own, &q, 60 * PL_SEC, &l->said, &l->err);
+}
+
+/* A shard that is not home has no door, but says to the operator how it is. */
+static void only_the_operator_looks_into_a_further_shard(void)
+{
+    struct look_in l = {.alloc = pl_alloc_system(), .err = {.text = ""}};
+    syncer_rig_member(&rig, PL_ROLE_LEARNER, 77, &l.own);
+    syncer_rig_beside(&rig, look_in, &l);
+    assert_true(l.status != PELAGO_OK);
+    assert_non_null(strstr(l.err.text, "this is not the home shard"));
+    pl_buf_release(&l.said);
+    syncer_rig_member(&rig, PL_ROLE_OPERATOR, 78, &l.own);
+    syncer_rig_beside(&rig, look_in, &l);
+    assert_int_equal(l.status, PELAGO_OK);
+    assert_int_equal(pl_buf_append(&l.said, "", 1), PELAGO_OK);
+    assert_non_null(strstr((const char *)l.said.data, "\"shard\": 1"));
+    pl_buf_release(&l.said);
+}
+
 /* Each merges its own fragments; the second finds home by itself and goes on without it. */
 static void two_shards_share_the_fragments(void **state)
 {
@@ -547,6 +581,7 @@ static void two_shards_share_the_fragments(void **state)
     island_start(other, &rig.run, &rig.loop, &own, pl_syncer_host_address(second));
     other->incarnation = home->incarnation;
     syncer_rig_until(&rig, merged_at_both);
+    only_the_operator_looks_into_a_further_shard();
     syncer_rig_stop(&rig);
     uint64_t version = island_version(other);
     while (island_version(other) < version + 2)
