@@ -121,6 +121,7 @@ static void end_from(struct pl_reduce_guest *g, const struct pl_msg_end *m)
     bool over = g->entered && m->code == PL_REASON_BAD_CONTENT;
     if (m->text.len > 0)
         memcpy(text, m->text.data, m->text.len);
+    g->leaves = m->code == PL_REASON_LEAVING;
     leave(g, 0);
     if (!over)
         return;

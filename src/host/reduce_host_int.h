@@ -8,6 +8,7 @@
 #include "host/rate.h"
 #include "host/reduce_host.h"
 #include "host/reduce_plan.h"
+#include "host/speed.h"
 #include "host/work.h"
 
 enum { PL_REDUCE_LEARNERS_MAX = 1024 };
@@ -26,7 +27,8 @@ struct pl_reduce_guest {
     struct pl_conn *conn;
     struct pl_peer peer;
     bool entered, at_door;
-    bool held; /* its state is for somebody with no room for it now: we do not listen */
+    bool leaves; /* it has said goodbye */
+    bool held;   /* its state is for somebody with no room for it now: we do not listen */
     uint64_t heard_ns;
     struct pl_rate questions;         /* at the door */
     struct pl_reduce_ticket *tickets; /* [ticket_max] a ring; once it has entered */
@@ -47,6 +49,7 @@ struct pl_seat {
     uint64_t round; /* of what it holds, as in ENTER or TALLY */
     uint64_t joins;
     struct pl_msg_tally tally;
+    struct pl_speed speed;        /* by its tallies */
     uint64_t bytes_in, bytes_out; /* of frames */
 };
 

@@ -254,6 +254,7 @@ void pl_rhost_enter(struct pl_reduce_guest *g, const struct pl_msg_enter *m)
     seat->round = m->round;
     seat->wants = seat->finished = false;
     seat->joins++;
+    pl_speed_begin(&seat->speed);
     h->joins++;
     pl_conn_set_frame_max(g->conn, PL_MSG_STATE_BYTES_MAX);
     pl_rhost_log(h, "learner %lu entered from %s with the state of round %lu; %u of %u are here",
@@ -272,8 +273,9 @@ void pl_rhost_left(struct pl_reduce_guest *g)
     cancel_transfer(h, seat->identity);
     if (h->ended)
         return;
-    h->lost++;
-    pl_rhost_log(h, "learner %lu is lost; the others wait for it", seat->identity);
+    h->lost += g->leaves ? 0 : 1;
+    pl_rhost_log(h, "learner %lu %s; the others wait for it", seat->identity,
+                 g->leaves ? "has left" : "is lost");
     if (h->placed)
         return;
     size_t index = (size_t)(seat - h->seats);
@@ -316,6 +318,7 @@ void pl_rhost_tally(struct pl_reduce_guest *g, const struct pl_msg_tally *m)
     struct pl_reduce_host *h = g->h;
     struct pl_seat *seat = pl_rguest_seat(g);
     seat->tally = *m;
+    pl_speed_look(&seat->speed, m->tokens, pl_clock_ns());
     if (!h->placed || !seat->has)
         return;
     seat->round = m->round;

@@ -10,12 +10,10 @@ static bool is_alive(const struct pl_reduce_host *h, const struct pl_seat *s)
     return h->placed && s->guest != NULL && s->has;
 }
 
-/* Of one learner, by its last step. */
+/* Of one learner; waiting for the others is time, too. */
 static double speed(const struct pl_reduce_host *h, const struct pl_seat *s)
 {
-    if (!is_alive(h, s) || s->tally.step_ns == 0)
-        return 0;
-    return (double)h->plan.step_tokens / ((double)s->tally.step_ns * 1e-9);
+    return is_alive(h, s) ? pl_speed_now(&s->speed, pl_clock_ns()) : 0;
 }
 
 static json_t *learner(const struct pl_reduce_host *h, const struct pl_seat *s, bool all, bool *good)

@@ -69,7 +69,7 @@ static struct pl_islander *meet(struct pl_syncer_host *h, const struct pl_peer *
 }
 
 /* What passes by on its way to the core, for status. */
-static void note(struct pl_islander *m, const struct pl_msg *msg, uint64_t now_ns)
+static void note(struct pl_islander *m, bool bulk, const struct pl_msg *msg, uint64_t now_ns)
 {
     m->heard_ns = now_ns;
     if (msg->type == PL_MSG_REPORT) {
@@ -77,6 +77,8 @@ static void note(struct pl_islander *m, const struct pl_msg *msg, uint64_t now_n
         m->step_ns = msg->u.report.step_ns;
     }
     m->greetings += msg->type == PL_MSG_HELLO ? 1 : 0;
+    /* Of its control connection, which the bulk connection may outlive or not. */
+    m->leaves = !bulk && msg->type == PL_MSG_CLOSE && msg->u.close.code == PL_REASON_LEAVING;
 }
 
 /* ---- visitors ---- */
@@ -216,7 +218,7 @@ static void core_message(struct pl_visitor *g, const struct pl_msg *msg, uint64_
         bad_bytes(g, &err);
         return;
     }
-    note(g->member, msg, now_ns);
+    note(g->member, g->bulk, msg, now_ns);
     h->delivering = msg;
     pl_shost_step(h,
                   &(struct pl_sync_event){.kind = PL_SYNC_EV_MSG, .u.msg = {.conn = g->number, .msg = msg}});

@@ -88,12 +88,16 @@ static void trace(struct pl_syncer_host *h, const struct pl_trace *t)
     char text[LINE_BYTES];
     struct pl_islander *m;
     if (t->code == PL_TRACE_SYNC_LOST) {
-        h->counters.lost += t->arg[1] != PL_REASON_DONE ? 1 : 0;
+        m = pl_shost_member(h, t->arg[0]);
+        h->counters.lost += t->arg[1] != PL_REASON_DONE && (m == NULL || !m->leaves) ? 1 : 0;
     } else if (t->code == PL_TRACE_SYNC_JOIN) {
         h->counters.joins++;
         m = pl_shost_member(h, t->arg[0]);
-        if (m != NULL)
+        if (m != NULL) {
             m->joins++;
+            m->leaves = false;
+            pl_speed_begin(&m->speed);
+        }
     } else if (t->code == PL_TRACE_SYNC_FENCE) {
         h->counters.fenced++;
     } else if (t->code == PL_TRACE_SYNC_LATE) {
@@ -230,6 +234,7 @@ static void on_sweep(uv_timer_t *timer)
 {
     struct pl_syncer_host *h = timer->data;
     pl_shost_sweep(h);
+    pl_shost_look(h);
     /* What a rush of learners needed lies between what stays, and would not be given back by itself. */
     if (++h->sweeps % TRIM_SWEEPS == 0)
         pl_alloc_trim();

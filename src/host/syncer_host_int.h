@@ -29,6 +29,7 @@
 #include "host/layout.h"
 #include "host/rate.h"
 #include "host/recorder.h"
+#include "host/speed.h"
 #include "host/syncer_host.h"
 #include "host/work.h"
 #include "optim/agree.h"
@@ -114,7 +115,7 @@ struct pl_shard_fragment {
     float rates[PL_GATE_HISTORY];    /* ... learning rate when they came */
     uint32_t norm_count, norm_next;
     struct pl_rule_past past;
-    uint32_t last_merged, last_live; /* contributors of its last round, learners alive then */
+    uint32_t last_merged, last_live; /* contributors of its last round; those and who else was alive then */
 };
 
 /* A contribution, as far as it has arrived. */
@@ -177,6 +178,8 @@ struct pl_islander {
     uint32_t conns;
     uint64_t heard_ns, bytes_in, bytes_out; /* of frames, without TLS */
     uint64_t loss_micro, step_ns;
+    struct pl_speed speed; /* looked at every second */
+    bool leaves;           /* it has said goodbye */
     uint64_t joins, greetings;
     double merged_tokens;    /* its part of the shard's, in this life */
     uint64_t steps;          /* of its process, claimed in greetings and reports */
@@ -206,6 +209,7 @@ struct pl_sync_counters {
     uint64_t lost, joins, fenced, refused, bad_pushes, store_failures;
     uint64_t bytes_in, bytes_out; /* of frames, without TLS; without the door's answers */
     uint64_t merge_ns, verify_ns, merges, verifies;
+    uint64_t contributors, contributors_alive; /* of all merges: the sums of last_merged and last_live */
 };
 
 struct pl_syncer_host {
@@ -310,6 +314,9 @@ enum pelago_status pl_announcer_new(struct pl_syncer_host *h, struct pl_error *e
 void pl_announcer_tick(struct pl_syncer_host *h); /* every second */
 bool pl_announcer_busy(const struct pl_syncer_host *h);
 void pl_announcer_free(struct pl_syncer_host *h);
+
+/* syncer_status.c */
+void pl_shost_look(struct pl_syncer_host *h); /* every second: how fast everybody is */
 
 /* syncer_conns.c */
 enum pelago_status pl_shost_listen(struct pl_syncer_host *h, struct pl_error *err);

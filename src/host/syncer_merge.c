@@ -383,6 +383,18 @@ static void nothing_run(struct pl_job *job)
     (void)job;
 }
 
+/* Whoever went away after its push is merged like the others, and was alive when it was asked. */
+static uint32_t gone(const struct pl_syncer_host *h, const struct pl_sync_effect *fx)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < fx->u.merge.contributor_count; i++) {
+        struct pl_learner_view v;
+        if (!pl_syncer_view_identity(h->core, fx->u.merge.contributors[i].identity, &v) || !v.live)
+            count++;
+    }
+    return count;
+}
+
 void pl_shost_merge(struct pl_syncer_host *h, const struct pl_sync_effect *fx)
 {
     struct pl_shard_fragment *f = pl_shost_fragment(h, fx->u.merge.fragment);
@@ -390,7 +402,9 @@ void pl_shost_merge(struct pl_syncer_host *h, const struct pl_sync_effect *fx)
     struct pl_sync_view view;
     pl_syncer_view(h->core, &view);
     f->last_merged = fx->u.merge.contributor_count;
-    f->last_live = view.live;
+    f->last_live = view.live + gone(h, fx);
+    h->counters.contributors += f->last_merged;
+    h->counters.contributors_alive += f->last_live;
     struct merge_job *j = pl_alloc_zero(&h->alloc, 1, sizeof *j);
     if (j == NULL) {
         struct pl_error why;

@@ -72,7 +72,7 @@ static double merged_tokens(const struct pl_syncer_host *h)
     return sum / (double)h->layout.tensors.params;
 }
 
-/* Contributors of the last round of every fragment, beside the learners that were alive then. */
+/* Contributors of the last round of every fragment, beside the learners that were alive then; never above 1. */
 static double merged_alive(const struct pl_syncer_host *h)
 {
     uint64_t merged = 0, live = 0;
@@ -110,6 +110,8 @@ static void put_run(struct pl_syncer_host *h, const struct pl_sync_view *v, json
     pl_json_add_count(o, good, "grace_late_ns", v->grace_late_ns);
     pl_json_add_count(o, good, "announce_ns", v->sync_ns);
     pl_json_add_real(o, good, "merged_alive", merged_alive(h));
+    pl_json_add_count(o, good, "contributors", h->counters.contributors);
+    pl_json_add_count(o, good, "contributors_alive", h->counters.contributors_alive);
     pl_json_add_count(o, good, "known", v->known);
     pl_json_add_count(o, good, "alive", v->live);
     pl_json_add_count(o, good, "quorum", v->quorum);
@@ -172,6 +174,12 @@ static void put_journal(struct pl_syncer_host *h, json_t *o, bool *good)
 
 /* ---- learners ---- */
 
+/* Tokens a second of one that takes part. */
+static double speed(const struct pl_learner_view *v, const struct pl_islander *m)
+{
+    return v->live && m != NULL ? pl_speed_now(&m->speed, pl_clock_ns()) : 0;
+}
+
 static json_t *learner(const struct pl_learner_view *v, const struct pl_islander *m,
                        const struct pl_trust *trust, bool all, bool *good)
 {
@@ -179,15 +187,13 @@ static json_t *learner(const struct pl_learner_view *v, const struct pl_islander
     char incarnation[32];
     (void)pl_incarnation_print(v->incarnation, incarnation, sizeof incarnation);
     uint64_t step_ns = v->step_ns != 0 ? v->step_ns : m != NULL ? m->step_ns : 0;
-    uint64_t tokens_step = v->steps > 0 ? v->tokens / v->steps : 0;
     pl_json_add_count(o, good, "identity", v->identity);
     pl_json_add(o, good, "alive", json_boolean(v->live));
     pl_json_add(o, good, "incarnation", json_string(incarnation));
     pl_json_add_count(o, good, "steps", v->steps);
     pl_json_add_count(o, good, "tokens", v->tokens);
     pl_json_add_count(o, good, "step_ns", step_ns);
-    pl_json_add_real(o, good, "tokens_per_s",
-                     v->live && step_ns > 0 ? (double)tokens_step / seconds(step_ns) : 0);
+    pl_json_add_real(o, good, "tokens_per_s", speed(v, m));
     pl_json_add_count(o, good, "lead_ns", v->lead_ns);
     pl_json_add_count(o, good, "stride", v->stride);
     pl_json_add_count(o, good, "rounds_pulled", v->rounds_pulled);
@@ -275,11 +281,46 @@ static const struct pl_trust *trust_of(const struct sorted *s, uint64_t identity
     return found == NULL ? NULL : &(*found)->trust;
 }
 
-/* The loss of the run as its learners see it: the mean of the living ones, by tokens a second. */
+void pl_shost_look(struct pl_syncer_host *h)
+{
+    uint64_t now = pl_clock_ns();
+    for (uint32_t i = 0; i < h->options.learners_max; i++) {
+        struct pl_islander *m = &h->members[i];
+        struct pl_learner_view v;
+        if (m->identity != 0 && pl_syncer_view_identity(h->core, m->identity, &v) && v.live)
+            pl_speed_look(&m->speed, v.tokens, now);
+    }
+}
+
+/* The loss of the run as its learners see it. */
+struct loss {
+    double fast, fast_weight; /* of the living, by tokens a second */
+    double live, live_weight; /* of the living, while nobody's speed is known */
+    double past, past_weight; /* of those who left: what is said last when all have gone */
+};
+
+static void add_loss(struct loss *l, const struct pl_learner_view *v, const struct pl_islander *m)
+{
+    if (m == NULL || m->loss_micro == 0)
+        return;
+    double loss = (double)m->loss_micro / 1e6, rate = speed(v, m);
+    l->fast += rate * loss;
+    l->fast_weight += rate;
+    *(v->live ? &l->live : &l->past) += loss;
+    *(v->live ? &l->live_weight : &l->past_weight) += 1;
+}
+
+static double loss_of(const struct loss *l)
+{
+    if (l->fast_weight > 0)
+        return l->fast / l->fast_weight;
+    return l->live_weight > 0 ? l->live / l->live_weight : share(l->past, l->past_weight);
+}
+
 static void put_learners(struct pl_syncer_host *h, const struct sorted *s, bool all, json_t *o, bool *good)
 {
     json_t *list = json_array();
-    double loss = 0, weight = 0;
+    struct loss loss = {0};
     uint32_t connected = 0;
     for (uint32_t i = 0; i < h->options.learners_max; i++) {
         struct pl_learner_view v;
@@ -289,15 +330,11 @@ static void put_learners(struct pl_syncer_host *h, const struct sorted *s, bool 
         json_t *one = learner(&v, m, trust_of(s, v.identity), all, good);
         *good = json_array_append_new(list, one) == 0 && *good;
         connected += m != NULL && m->conns > 0 ? 1 : 0;
-        if (!v.live || m == NULL || m->loss_micro == 0 || v.step_ns == 0)
-            continue;
-        double w = share((double)v.tokens, (double)v.steps) / (double)v.step_ns;
-        loss += w * (double)m->loss_micro / 1e6;
-        weight += w;
+        add_loss(&loss, &v, m);
     }
     pl_json_add_count(o, good, "connected", connected);
     pl_json_add_count(o, good, "doubted", pl_trust_doubted(h));
-    pl_json_add_real(o, good, "loss", share(loss, weight));
+    pl_json_add_real(o, good, "loss", loss_of(&loss));
     pl_json_add(o, good, "learners", list);
 }
 

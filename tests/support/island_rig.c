@@ -108,9 +108,11 @@ static void push(struct island *is, const struct pl_msg_pull *p)
     const struct pl_settings *s = &is->run->settings;
     uint64_t raw = pl_layout_encoded_bytes(&is->run->layout, p->fragment, s->up);
     uint64_t steps = is->steps - f->pushed_steps;
-    if (is->mute || is->bulk == NULL)
+    if (is->bulk == NULL)
         return;
     f->asked = *p;
+    if (is->mute)
+        return;
     if (p->base_version != f->version)
         return; /* once it is there */
     f->asked.round = 0;
@@ -436,6 +438,16 @@ void island_stop(struct island *is)
     is->control = is->bulk = NULL;
     uv_close((uv_handle_t *)&is->timer, on_handle);
     uv_close((uv_handle_t *)&is->redial, on_handle);
+}
+
+void island_speak(struct island *is)
+{
+    is->mute = false;
+    for (uint32_t i = 0; i < is->run->layout.fragment_count; i++) {
+        const struct pl_msg_pull asked = is->fragments[i].asked;
+        if (asked.round != 0 && asked.base_version == is->fragments[i].version)
+            push(is, &asked);
+    }
 }
 
 void island_release(struct island *is)

@@ -43,7 +43,7 @@ struct island {
     uint64_t claim_steps; /* added to the steps of every push */
     uint64_t again_steps; /* not 0: after its data every PUSH comes again, with so many steps more */
     bool spoil;           /* the digest of a push is wrong */
-    bool mute;            /* does not answer PULL */
+    bool mute;            /* does not answer PULL, until island_speak */
     uint64_t rate;        /* steps claimed for every one done; 1 */
     /* NULL, or changes what is about to be sent: values, their encoding, the header. */
     void (*bend_values)(struct island *is, uint32_t fragment, float *values);
@@ -72,7 +72,8 @@ struct island {
 /* Dials at once and again whenever the connection is gone. own is copied. */
 void island_start(struct island *is, struct island_run *run, uv_loop_t *loop,
                   const struct pl_credentials *own, const char *address);
-void island_stop(struct island *is); /* closes; run the loop until it is idle, then island_release */
+void island_stop(struct island *is);  /* closes; run the loop until it is idle, then island_release */
+void island_speak(struct island *is); /* answers what it was asked while it was mute */
 void island_release(struct island *is);
 
 /* The lowest version of its fragments. */

@@ -147,6 +147,29 @@ static void send_all(struct world *w, uint32_t i, uint64_t round)
         put(w, i, round, b);
 }
 
+static double lost_so_far(struct world *w)
+{
+    double lost;
+    reduce_rig_status(&w->r, "lost", &lost);
+    return lost;
+}
+
+static void who_says_goodbye_is_not_lost(void **state)
+{
+    static const struct pl_msg goodbye = {.type = PL_MSG_END, .u.end.code = PL_REASON_LEAVING};
+    struct world w;
+    (void)state;
+    begin(&w, 2);
+    enter_all(&w, 0);
+    reduce_peer_message(&w.peer[0], &goodbye);
+    reduce_rig_wait(&w.r, &w.peer[0].closed);
+    assert_true(lost_so_far(&w) < 0.5);
+    reduce_peer_drop(&w.peer[1]);
+    reduce_rig_wait_log(&w.r, "learner 10 is lost");
+    assert_true(lost_so_far(&w) > 0.5);
+    finish(&w);
+}
+
 static void a_broken_line_loses_nothing(void **state)
 {
     struct world w;
@@ -411,6 +434,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(means_of_two_are_exact),
         cmocka_unit_test(means_of_three_are_summed_in_the_order_of_identities),
+        cmocka_unit_test(who_says_goodbye_is_not_lost),
         cmocka_unit_test(a_broken_line_loses_nothing),
         cmocka_unit_test(whoever_lost_its_memory_gets_the_state_from_another),
         cmocka_unit_test(after_everybody_restarted_the_newest_state_counts),
