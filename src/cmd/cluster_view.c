@@ -58,6 +58,62 @@ static void read_learner(struct pl_view_learner *l, const struct pl_json *j)
     text_of(j, "name", l->name, sizeof l->name);
 }
 
+static uint32_t count32_of(const struct pl_json *j, const char *member, uint32_t max)
+{
+    return (uint32_t)pl_min64(count_of(j, member), max);
+}
+
+static void read_shard(struct pl_view_shard *s, const struct pl_json *j)
+{
+    *s = (struct pl_view_shard){.shard = count32_of(j, "shard", PL_SHARDS_MAX),
+                                .epoch = count_of(j, "epoch"),
+                                .uptime_s = real_of(j, "uptime_s", 0),
+                                .merged_tokens = count_of(j, "merged_tokens"),
+                                .counts = {.bytes_up = count_of(j, "bytes_up"),
+                                           .bytes_down = count_of(j, "bytes_down"),
+                                           .lost = count_of(j, "lost"),
+                                           .rejoined = pl_sub_sat(count_of(j, "joins"), count_of(j, "known")),
+                                           .refused = count_of(j, "refused"),
+                                           .contributors = count_of(j, "contributors"),
+                                           .contributors_alive = count_of(j, "contributors_alive")}};
+}
+
+/* Of this shard, and of the others where whoever asked has added them. */
+static void read_shards(struct pl_cluster_view *v, const struct pl_json *j)
+{
+    size_t index;
+    json_t *item;
+    v->shards = count32_of(j, "shards", PL_SHARDS_MAX);
+    v->shard_count = 1;
+    read_shard(&v->shard[0], j);
+    json_array_foreach(pl_json_find(j, "others"), index, item)
+    {
+        if (v->shard_count == PL_SHARDS_MAX || !json_is_object(item))
+            break;
+        const struct pl_json one = {item, status_name, j->err};
+        read_shard(&v->shard[v->shard_count++], &one);
+    }
+}
+
+void pl_cluster_view_sum(struct pl_cluster_view *v)
+{
+    v->bytes_up = v->bytes_down = v->refused = v->merged_tokens = 0;
+    for (uint32_t i = 0; i < v->shard_count; i++) {
+        const struct pl_view_shard *s = &v->shard[i];
+        v->bytes_up = pl_add_sat(v->bytes_up, s->counts.bytes_up);
+        v->bytes_down = pl_add_sat(v->bytes_down, s->counts.bytes_down);
+        v->refused = pl_add_sat(v->refused, s->counts.refused);
+        v->merged_tokens = pl_add_sat(v->merged_tokens, s->merged_tokens);
+    }
+    v->lost = v->shard[0].counts.lost;
+    v->rejoined = v->shard[0].counts.rejoined;
+    if (v->shards <= 1)
+        return; /* as it says itself */
+    /* One shard's part says nothing of the whole. The others are asked a moment later. */
+    double share = v->tokens > 0 ? (double)v->merged_tokens / (double)v->tokens : -1;
+    v->goodput = v->shard_count < v->shards ? -1 : share > 1 ? 1 : share;
+}
+
 static void read_run(struct pl_cluster_view *v, const struct pl_json *j)
 {
     text_of(j, "run", v->run, sizeof v->run);
@@ -67,23 +123,20 @@ static void read_run(struct pl_cluster_view *v, const struct pl_json *j)
     v->epoch = count_of(j, "epoch");
     v->tokens = count_of(j, "tokens");
     v->total_tokens = count_of(j, "total_tokens");
-    v->merged_tokens = count_of(j, "merged_tokens");
     v->uptime_s = real_of(j, "uptime_s", 0);
     v->time_left_s = real_of(j, "time_left_s", -1);
     v->loss = real_of(j, "loss", 0);
     v->tokens_per_s = real_of(j, "tokens_per_s", 0);
     v->goodput = real_of(j, "goodput", -1);
     v->merged_alive = real_of(j, "merged_alive", -1);
-    v->bytes_up = count_of(j, "bytes_up");
-    v->bytes_down = count_of(j, "bytes_down");
     v->merges = count_of(j, "merges");
-    v->lost = count_of(j, "lost");
-    v->joins = count_of(j, "joins");
-    v->refused = count_of(j, "refused");
     v->journal_bytes = count_of(j, "journal_bytes");
-    v->known = (uint32_t)pl_min64(count_of(j, "known"), PL_LEARNERS_MAX);
-    v->alive = (uint32_t)pl_min64(count_of(j, "alive"), PL_LEARNERS_MAX);
-    v->connected = (uint32_t)pl_min64(count_of(j, "connected"), PL_LEARNERS_MAX);
+    v->known = count32_of(j, "known", PL_LEARNERS_MAX);
+    v->alive = count32_of(j, "alive", PL_LEARNERS_MAX);
+    v->connected = count32_of(j, "connected", PL_LEARNERS_MAX);
+    v->expected = count32_of(j, "expected", PL_LEARNERS_MAX);
+    read_shards(v, j);
+    pl_cluster_view_sum(v);
 }
 
 enum pelago_status pl_cluster_view_parse(struct pl_cluster_view *v, struct pl_bytes text,
@@ -161,10 +214,35 @@ static struct pl_view_text share_text(double share)
     return t;
 }
 
+static bool is_done(const struct pl_cluster_view *v)
+{
+    return strcmp(v->phase, "done") == 0;
+}
+
+/* `pelago run` says so of one that was stopped and can go on. */
+static bool is_over(const struct pl_cluster_view *v)
+{
+    return is_done(v) || strcmp(v->phase, "stopped") == 0;
+}
+
+static struct pl_view_text rate_text(const struct pl_cluster_view *v, double rate)
+{
+    struct pl_view_text t = {"-"};
+    return rate < 0 || is_over(v) ? t : pl_view_count(rate);
+}
+
+/* Those there are, or will be. */
+static uint32_t expected(const struct pl_cluster_view *v)
+{
+    return pl_max32(v->known, v->expected);
+}
+
 /* Until its tokens are trained, or its time is over. */
 static struct pl_view_text eta_text(const struct pl_cluster_view *v, double rate)
 {
     struct pl_view_text t = {"-"};
+    if (is_over(v))
+        return t;
     double left = v->total_tokens > v->tokens ? (double)(v->total_tokens - v->tokens) : 0;
     double seconds = rate > 0 ? left / rate : -1;
     if (v->time_left_s >= 0 && (seconds < 0 || v->time_left_s < seconds))
@@ -172,25 +250,28 @@ static struct pl_view_text eta_text(const struct pl_cluster_view *v, double rate
     return seconds >= 0 ? pl_view_time(seconds) : t;
 }
 
-static bool is_done(const struct pl_cluster_view *v)
+/* What there is to say of an end. */
+static const char *end_text(const struct pl_cluster_view *v)
 {
-    return strcmp(v->phase, "done") == 0;
+    if (!is_done(v))
+        return "stopped";
+    return v->tokens < v->total_tokens ? "the time was over" : "the run is complete";
 }
 
 static void add_bar(const struct pl_cluster_view *v, double rate, bool color, struct pl_view_page *out)
 {
-    enum { CELLS = 16 };
-    char bar[CELLS + 1], rest[80];
+    enum { CELLS = 16, CELLS_MAX = 64, COLS = 80 };
+    char bar[CELLS_MAX + 1], rest[80];
+    unsigned cells = CELLS + (out->cols > COLS ? pl_min32(out->cols - COLS, CELLS_MAX - CELLS) : 0);
     double share = v->total_tokens > 0 ? (double)v->tokens / (double)v->total_tokens : 0;
-    (void)snprintf(rest, sizeof rest, "%s tokens/s  ETA %s", pl_view_count(rate).at, eta_text(v, rate).at);
-    unsigned full = share >= 1 ? CELLS : (unsigned)(share * CELLS);
-    memset(bar, '.', CELLS);
+    (void)snprintf(rest, sizeof rest, "%s tokens/s  ETA %s", rate_text(v, rate).at, eta_text(v, rate).at);
+    unsigned full = share >= 1 ? cells : (unsigned)(share * cells);
+    memset(bar, '.', cells);
     memset(bar, '#', full);
-    bar[CELLS] = '\0';
+    bar[cells] = '\0';
     pl_page_add(out, "tokens  %s of %s  [%s%s%s] %.0f%%  %s", pl_view_count((double)v->tokens).at,
                 pl_view_count((double)v->total_tokens).at, color ? "\x1b[32m" : "", bar,
-                color ? "\x1b[0m" : "", 100 * (share < 1 ? share : 1),
-                is_done(v) ? "the run is complete" : rest);
+                color ? "\x1b[0m" : "", 100 * (share < 1 ? share : 1), is_over(v) ? end_text(v) : rest);
 }
 
 static const char *state_of(const struct pl_cluster_view *v, const struct pl_view_learner *l)
@@ -215,29 +296,32 @@ static void add_learner(const struct pl_cluster_view *v, const struct pl_view_le
                 : good ? "\x1b[32m"
                        : "\x1b[31m",
                 state, color ? "\x1b[0m" : "", loss_text(l->loss).at, l->steps,
-                pl_view_count(l->tokens_per_s).at, pl_view_bytes(l->bytes_up).at,
+                rate_text(v, l->tokens_per_s).at, pl_view_bytes(l->bytes_up).at,
                 pl_view_bytes(l->bytes_down).at, share_text(l->merged_share).at, l->rejoined);
 }
 
 void pl_cluster_view_page(const struct pl_cluster_view *v, double rate, bool color, uint32_t rows,
                           struct pl_view_page *out)
 {
-    double speed = rate > 0 ? rate : v->tokens_per_s;
+    double speed = rate != 0 ? rate : v->tokens_per_s;
     const char *bold = color ? "\x1b[1m" : "", *off = color ? "\x1b[0m" : "";
     pl_page_add(out, "%spelago%s  run %s  %s  up %s  %s  model %s", bold, off, v->run, v->phase,
                 pl_view_time(v->uptime_s).at, v->algorithm, v->model);
     add_bar(v, speed, color, out);
     pl_page_add(out, "loss    %s%s%s   goodput %s   merged/alive %s   alive %u of %u", bold,
                 loss_text(v->loss).at, off, share_text(v->goodput).at, share_text(v->merged_alive).at,
-                v->alive, v->known);
+                v->alive, expected(v));
     pl_page_add(out, "bytes   up %s  down %s   lost %" PRIu64 ", rejoined %" PRIu64 ", refused %" PRIu64,
-                pl_view_bytes(v->bytes_up).at, pl_view_bytes(v->bytes_down).at, v->lost,
-                pl_sub_sat(v->joins, v->known), v->refused);
+                pl_view_bytes(v->bytes_up).at, pl_view_bytes(v->bytes_down).at, v->lost, v->rejoined,
+                v->refused);
     pl_page_add(out, "%s", "");
     pl_page_add(out, "%s %-11s %-9s %7s %7s %8s %7s %7s %6s %8s%s", bold, "learner", "state", "loss", "steps",
                 "tokens/s", "up", "down", "merged", "rejoined", off);
-    uint32_t room = rows > out->count + 2 ? rows - out->count - 2 : 1;
-    uint32_t shown = pl_min32(v->learner_count, pl_min32(room, PL_VIEW_LINES_MAX - out->count - 8));
+    uint32_t room = rows > out->count + 1 ? rows - out->count : 2;
+    room = pl_min32(room, PL_VIEW_LINES_MAX - out->count - 8);
+    /* The last line says how many there is no room for. */
+    uint32_t shown =
+        v->known > room ? pl_min32(v->learner_count, room - 1) : pl_min32(v->learner_count, room);
     for (uint32_t i = 0; i < shown; i++)
         add_learner(v, &v->learners[i], color, out);
     if (shown < v->known)
@@ -246,12 +330,12 @@ void pl_cluster_view_page(const struct pl_cluster_view *v, double rate, bool col
 
 void pl_cluster_view_line(const struct pl_cluster_view *v, double rate, struct pl_view_page *out)
 {
-    double speed = rate > 0 ? rate : v->tokens_per_s;
+    double speed = rate != 0 ? rate : v->tokens_per_s;
     pl_page_add(out,
                 "%s of %s tokens  loss %s  %s tokens/s  alive %u of %u  merged/alive %s  goodput %s  up %s  "
                 "down %s  lost %" PRIu64 "  ETA %s",
                 pl_view_count((double)v->tokens).at, pl_view_count((double)v->total_tokens).at,
-                loss_text(v->loss).at, pl_view_count(speed).at, v->alive, v->known,
+                loss_text(v->loss).at, rate_text(v, speed).at, v->alive, expected(v),
                 share_text(v->merged_alive).at, share_text(v->goodput).at, pl_view_bytes(v->bytes_up).at,
                 pl_view_bytes(v->bytes_down).at, v->lost, eta_text(v, speed).at);
 }

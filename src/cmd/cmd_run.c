@@ -93,6 +93,7 @@ static void recall_machine(struct pl_run *r)
         recall_text(&j, "machine.backend", &r->args.backend);
         recall_text(&j, "machine.listen", &r->args.listen);
     }
+    pl_totals_recall(&r->totals, json_object_get(root, "totals"));
     pl_posix_dir_close(dir);
     pl_buf_release(&text);
 }
@@ -254,6 +255,7 @@ static void stop_all(struct pl_run *r)
     pl_run_proxy_stop(r);
     pl_child_tell(&r->watcher, SIGKILL);
     pl_run_show_end(r, complete);
+    pl_run_write_json(r);
 }
 
 /* Learners hear of the end by themselves; only those who do not are told. */
@@ -316,7 +318,6 @@ static int watch(struct pl_run *r)
         return say_stopped(r);
     }
     let_leave(r);
-    pl_run_write_json(r);
     return pl_run_report(r);
 }
 

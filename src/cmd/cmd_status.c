@@ -2,6 +2,7 @@
 #include "cmd/cmd.h"
 
 #include "cmd/cluster_home.h"
+#include "cmd/cluster_shards.h"
 #include "cmd/cluster_view.h"
 #include "cmd/options.h"
 #include "cmd/run_file.h"
@@ -51,8 +52,10 @@ static enum pelago_status show(struct pl_operator *who, bool json, struct pl_err
         st = PELAGO_OK;
     else if (pl_is_away(st))
         pl_run_file_advise(who->folder, err);
-    if (st == PELAGO_OK)
+    if (st == PELAGO_OK) {
         pl_run_file_complete(who->folder, &answer);
+        pl_shards_complete(who, &answer);
+    }
     struct pl_bytes text = {answer.data, answer.len};
     if (st == PELAGO_OK)
         st = json ? print_json(text, err) : print_text(text, err);

@@ -2,6 +2,7 @@
 #include "cmd/cmd.h"
 
 #include "cmd/cluster_home.h"
+#include "cmd/cluster_shards.h"
 #include "cmd/options.h"
 #include "cmd/run_file.h"
 #include "cmd/screen.h"
@@ -90,8 +91,10 @@ static enum pelago_status look(struct top *t)
         st = PELAGO_OK;
     else if (pl_is_away(st))
         pl_run_file_advise(t->who.folder, &t->err);
-    if (st == PELAGO_OK)
+    if (st == PELAGO_OK) {
         pl_run_file_complete(t->who.folder, &answer);
+        pl_shards_complete(&t->who, &answer);
+    }
     if (st == PELAGO_OK)
         st = pl_cluster_view_parse(&t->view, (struct pl_bytes){answer.data, answer.len}, &t->err);
     t->known = t->known || st == PELAGO_OK;
@@ -103,6 +106,7 @@ static void draw(struct top *t, enum pelago_status st)
 {
     t->page.count = 0;
     pl_screen_measure(&t->screen);
+    t->page.cols = t->screen.cols;
     if (t->known)
         pl_cluster_view_page(&t->view, 0, t->screen.color, t->screen.rows - 3, &t->page);
     pl_page_add(&t->page, "%s", "");

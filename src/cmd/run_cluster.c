@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 static const char status_every[] = "1s";
-static const uint64_t watcher_pause_ns = PL_SEC;
+static const uint64_t watcher_pause_ns = PL_SEC, keep_ns = 5 * PL_SEC;
 
 /* ---- signals: blocked, but while we wait ---- */
 
@@ -252,6 +252,7 @@ void pl_run_write_json(struct pl_run *r)
     if (r->ends_at_s > 0)
         (void)pl_json_put(root, "ends_at", json_integer((json_int_t)r->ends_at_s));
     (void)pl_json_put(root, "machine", machine_json(r));
+    (void)pl_json_put(root, "totals", pl_totals_json(&r->totals));
     if (r->proxy.child.pid > 0)
         (void)pl_json_put(root, "proxy", json_integer(r->proxy.child.pid));
     (void)pl_json_put(root, "syncers", processes_json(r->syncers, r->settings.shards));
@@ -371,8 +372,10 @@ enum pelago_status pl_run_turn(struct pl_run *r, int ms)
         PL_TRY(tend(r, &r->learners[i], now));
     PL_TRY(pl_run_proxy_tend(r, now));
     tend_watcher(r, now);
-    if (r->moved)
+    if (r->moved || (r->known && now - r->kept_ns >= keep_ns)) {
         pl_run_write_json(r);
+        r->kept_ns = now;
+    }
     r->moved = false;
     pl_run_take_status(r);
     tend_home(r);

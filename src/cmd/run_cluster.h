@@ -3,6 +3,7 @@
  *   cmd_run.c       from begin to end: folder, processes, evaluation
  *   run_cluster.c   which processes there are; starting, restarting, stopping; run.json
  *   run_proxy.c     --proxy: a proxy between learners and syncer
+ *   run_totals.c    what the syncers count, over their restarts
  *   run_show.c      the status that comes in, the screen, plain lines
  *   run_report.c    evaluation, sample, report
  *
@@ -15,6 +16,7 @@
 #include "cmd/run_args.h"
 #include "cmd/run_children.h"
 #include "cmd/run_history.h"
+#include "cmd/run_totals.h"
 #include "cmd/screen.h"
 #include "host/settings.h"
 #include "net/address.h"
@@ -56,7 +58,9 @@ struct pl_run {
     struct pl_view_page page;
     struct pl_screen screen;
     struct pl_run_history history;
+    struct pl_run_totals totals;           /* of what the syncers count, over their restarts */
     uint64_t begin_ns, drawn_ns, heard_ns; /* heard: the last status */
+    uint64_t kept_ns;                      /* when totals were written to run.json */
     uint64_t ends_at_s;                    /* the date at which --time is over; 0: without */
     bool known;                            /* view holds a status */
     bool ending;                           /* no process is started again */
@@ -90,7 +94,7 @@ void pl_run_proxy_stop(struct pl_run *r);
 /* run_show.c */
 void pl_run_take_status(struct pl_run *r);                     /* from the pipe */
 void pl_run_take_view(struct pl_run *r, struct pl_bytes json); /* one status */
-void pl_run_take_last_status(struct pl_run *r);                /* what home left when the run was complete */
+void pl_run_take_last_status(struct pl_run *r); /* what the shards left when the run was complete */
 void pl_run_show(struct pl_run *r, bool now);
 void pl_run_show_end(struct pl_run *r, bool complete); /* the last page: what has become of the run */
 /* Said when it happens, and kept for the report. */

@@ -60,6 +60,12 @@ static void add_names(json_t *status, const json_t *run)
     json_decref(names);
 }
 
+static void add_expected(json_t *status, const json_t *run)
+{
+    size_t count = json_array_size(json_object_get(run, "learners"));
+    (void)pl_json_put(status, "expected", json_integer((json_int_t)count));
+}
+
 static void add_time(json_t *status, const json_t *run)
 {
     const json_t *ends_at = json_object_get(run, "ends_at");
@@ -73,6 +79,7 @@ static void complete(json_t *status, const json_t *run, struct pl_buf *out)
     if (json_equal(json_object_get(status, "run"), json_object_get(run, "run")) == 0)
         return;
     add_names(status, run);
+    add_expected(status, run);
     add_time(status, run);
     out->len = 0;
     (void)pl_json_print(status, DIGITS, out);

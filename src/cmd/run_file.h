@@ -1,10 +1,10 @@
-/* cmd/run_file.h - what OUT/run.json of a `pelago run` knows beside its syncer's status: learners' names, and --time. */
+/* cmd/run_file.h - what OUT/run.json of a `pelago run` knows beside its syncer's status: learners, their names, and --time. */
 #ifndef PL_CMD_RUN_FILE_H
 #define PL_CMD_RUN_FILE_H
 
 #include "base/buf.h"
 
-/* Adds it to the status of the home shard in this folder: `time_left_s`, and `name` to learners (docs/status.md). The
+/* Adds it to the status of the home shard in this folder: `time_left_s`, `expected`, and `name` to learners (docs/status.md). The
  * text stays as it is where there is no run.json of the same run beside the folder. */
 void pl_run_file_complete(const char *home, struct pl_buf *status);
 

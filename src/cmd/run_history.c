@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static const double first_interval = 0.5, rate_window = 5;
+static const double first_interval = 0.5, rate_window = 5, gather_window = 20;
 
 static void thin_out(struct pl_run_history *h)
 {
@@ -14,17 +14,24 @@ static void thin_out(struct pl_run_history *h)
     h->interval *= 2;
 }
 
-/* A syncer that came back may know less for a moment; then learners return and bring what they trained meanwhile. What is
- * seen of that is no rate. */
+/* The time before anybody trained, or while one after the other begins, is in no rate. A syncer that came back may know less
+ * for a moment; then learners return and bring what they trained meanwhile: what is seen of that is no rate, either. */
 static void measure(struct pl_run_history *h, const struct pl_curve_point *p)
 {
     double since = p->seconds - h->rate_seconds;
-    bool back = p->epoch != h->rate_epoch || p->tokens < h->rate_tokens;
-    if (!back && h->rate_seconds > 0 && since < rate_window)
+    bool first = h->rate_first <= 0;
+    bool back = !first && (p->epoch != h->rate_epoch || p->tokens < h->rate_tokens);
+    bool gathering =
+        h->rate <= 0 && p->training > h->rate_training && p->seconds - h->rate_first < gather_window;
+    if (first && p->training == 0)
         return;
-    h->rate =
-        back || h->rate_returning || h->rate_seconds <= 0 ? 0 : (double)(p->tokens - h->rate_tokens) / since;
+    if (!first && !back && !gathering && since < rate_window)
+        return;
+    bool known = !first && !back && !gathering && !h->rate_returning;
+    h->rate = known ? (double)(p->tokens - h->rate_tokens) / since : 0;
     h->rate_returning = back;
+    h->rate_first = first ? p->seconds : h->rate_first;
+    h->rate_training = p->training;
     h->rate_seconds = p->seconds;
     h->rate_epoch = p->epoch;
     h->rate_tokens = p->tokens;

@@ -13,6 +13,7 @@ struct pl_curve_point {
     double seconds, loss;
     uint64_t epoch, tokens; /* epoch: which life of the syncer */
     uint32_t alive;
+    uint32_t training; /* of those alive, learners that have done a step */
 };
 
 struct pl_run_event {
@@ -26,9 +27,11 @@ struct pl_run_history {
     double interval; /* seconds between two points; doubles when the curve is full */
     struct pl_run_event events[PL_RUN_EVENTS]; /* the newest */
     uint64_t event_count;                      /* of all times: number i lies at i modulo PL_RUN_EVENTS */
-    /* For the rate: a look some seconds ago. */
+    /* For the rate: a look some seconds ago, when there was somebody who trains. */
     double rate, rate_seconds; /* rate 0: not known */
+    double rate_first;         /* when the first of all such looks was; 0: none yet */
     uint64_t rate_epoch, rate_tokens;
+    uint32_t rate_training;
     bool rate_returning; /* that look was the first at a syncer that came back */
 };
 

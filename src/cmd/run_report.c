@@ -164,6 +164,9 @@ void pl_report_clean(struct pl_buf *text)
         to += plain ? len : 1;
         at += len;
     }
+    /* It is quoted: what ends in empty lines would leave a quotation mark alone on the last. */
+    while (to > text->data && (to[-1] == '\n' || to[-1] == ' '))
+        to--;
     text->len = (size_t)(to - text->data);
 }
 
@@ -190,15 +193,21 @@ static enum pelago_status write_reports(struct pl_run *r, const struct pl_run_re
     return st;
 }
 
+static uint32_t restarts(const struct pl_run_process *list, uint32_t count)
+{
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < count; i++)
+        sum += list[i].child.starts > 0 ? list[i].child.starts - 1 : 0;
+    return sum;
+}
+
 static void say_result(const struct pl_run *r, const struct pl_run_result *e)
 {
-    uint32_t kills = 0;
-    for (uint32_t i = 0; i < r->settings.learners; i++)
-        kills += r->learners[i].child.starts > 0 ? r->learners[i].child.starts - 1 : 0;
+    uint32_t again = restarts(r->syncers, r->settings.shards) + restarts(r->learners, r->settings.learners);
     printf("%s tokens%s %s with %u learners, %u restart%s\n",
            pl_view_count((double)(r->known ? r->view.tokens : r->settings.total_tokens)).at,
            r->args.resume ? " in all; since it was resumed" : " in", pl_view_time(e->seconds).at,
-           r->settings.learners, kills, kills == 1 ? "" : "s");
+           r->settings.learners, again, again == 1 ? "" : "s");
     if (e->judged) {
         printf("validation: loss %.4f nats a token, perplexity %.2f", e->loss, exp(e->loss));
         if (e->bits_per_byte > 0)

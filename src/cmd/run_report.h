@@ -17,7 +17,7 @@ struct pl_run_result {
 enum pelago_status pl_report_json(const struct pl_run *r, const struct pl_run_result *e, struct pl_buf *out);
 enum pelago_status pl_report_md(const struct pl_run *r, const struct pl_run_result *e, struct pl_buf *out);
 
-/* Text as a terminal may see it: control characters, and what is no UTF-8, become '?'; line ends stay. */
+/* Text as a terminal may see it: control characters, and what is no UTF-8, become '?'; line ends stay, but at the end. */
 void pl_report_clean(struct pl_buf *text);
 
 #endif

@@ -55,6 +55,13 @@ static double last_loss(const struct pl_run_history *h)
     return i > 0 ? h->curve[i - 1].loss : 0;
 }
 
+/* Over the whole run; baselines, where everybody is merged always, count nothing. */
+static double merged_alive(const struct pl_run *r)
+{
+    double mean = pl_totals_merged_alive(&r->totals);
+    return mean >= 0 ? mean : r->view.merged_alive;
+}
+
 static json_t *result_json(const struct pl_run *r, const struct pl_run_result *e)
 {
     json_t *j = json_object();
@@ -79,9 +86,26 @@ static json_t *result_json(const struct pl_run *r, const struct pl_run_result *e
     (void)pl_json_put(j, "bytes_down", json_integer((json_int_t)r->view.bytes_down));
     if (r->view.goodput >= 0)
         (void)pl_json_put(j, "goodput", json_real(r->view.goodput));
-    if (r->view.merged_alive >= 0)
-        (void)pl_json_put(j, "merged_alive", json_real(r->view.merged_alive));
+    if (merged_alive(r) >= 0)
+        (void)pl_json_put(j, "merged_alive", json_real(merged_alive(r)));
+    (void)pl_json_put(j, "lost", json_integer((json_int_t)r->view.lost));
+    (void)pl_json_put(j, "rejoined", json_integer((json_int_t)r->view.rejoined));
+    (void)pl_json_put(j, "refused", json_integer((json_int_t)r->view.refused));
     return j;
+}
+
+static json_t *syncers_json(const struct pl_run *r)
+{
+    json_t *array = json_array();
+    for (uint32_t i = 0; i < r->settings.shards; i++) {
+        const struct pl_child *c = &r->syncers[i].child;
+        json_t *j = json_object();
+        (void)pl_json_put(j, "name", json_string(c->name));
+        (void)pl_json_put(j, "starts", json_integer(c->starts));
+        (void)pl_json_put(j, "kills", json_integer(c->kills));
+        (void)json_array_append_new(array, j);
+    }
+    return array;
 }
 
 static json_t *learners_json(const struct pl_run *r)
@@ -135,12 +159,12 @@ static json_t *events_json(const struct pl_run_history *h)
 enum pelago_status pl_report_json(const struct pl_run *r, const struct pl_run_result *e, struct pl_buf *out)
 {
     json_t *root = json_object();
-    bool good = pl_json_put(root, "pelago_report", json_integer(1)) &&
-                pl_json_put(root, "settings", settings_json(r)) &&
-                pl_json_put(root, "result", result_json(r, e)) &&
-                pl_json_put(root, "learners", learners_json(r)) &&
-                pl_json_put(root, "events", events_json(&r->history)) &&
-                pl_json_put(root, "curve", curve_json(&r->history));
+    bool good =
+        pl_json_put(root, "pelago_report", json_integer(1)) &&
+        pl_json_put(root, "settings", settings_json(r)) && pl_json_put(root, "result", result_json(r, e)) &&
+        pl_json_put(root, "syncers", syncers_json(r)) && pl_json_put(root, "learners", learners_json(r)) &&
+        pl_json_put(root, "events", events_json(&r->history)) &&
+        pl_json_put(root, "curve", curve_json(&r->history));
     enum pelago_status st = good ? pl_json_print(root, 6, out) : PELAGO_NOMEM;
     json_decref(root);
     return st;
@@ -195,8 +219,10 @@ static enum pelago_status say_result(const struct pl_run *r, const struct pl_run
                    pl_view_bytes(r->view.bytes_down).at));
         if (r->view.goodput >= 0)
             PL_TRY(say(out, "| goodput | %.1f%% |\n", 100 * r->view.goodput));
-        if (r->view.merged_alive >= 0)
-            PL_TRY(say(out, "| merged / alive | %.3f |\n", r->view.merged_alive));
+        if (merged_alive(r) >= 0)
+            PL_TRY(say(out, "| merged / alive, mean of the run | %.1f%% |\n", 100 * merged_alive(r)));
+        PL_TRY(say(out, "| learners lost, rejoined | %" PRIu64 ", %" PRIu64 " |\n| refused | %" PRIu64 " |\n",
+                   r->view.lost, r->view.rejoined, r->view.refused));
     }
     if (e->sample.len > 0) {
         PL_TRY(say(out, "\n## It says\n\n> "));
@@ -206,16 +232,23 @@ static enum pelago_status say_result(const struct pl_run *r, const struct pl_run
     return say(out, "\n");
 }
 
-static enum pelago_status say_learners(const struct pl_run *r, struct pl_buf *out)
+static enum pelago_status say_list(const struct pl_run_process *list, uint32_t count, struct pl_buf *out)
 {
-    if (r->args.resume)
-        PL_TRY(say(out, "\nStarts, curve and events are of the time since the run was resumed.\n"));
-    PL_TRY(say(out, "\n## Learners\n\n| learner | starts | of them after kill -9 |\n|---|---|---|\n"));
-    for (uint32_t i = 0; i < r->settings.learners; i++) {
-        const struct pl_child *c = &r->learners[i].child;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct pl_child *c = &list[i].child;
         PL_TRY(say(out, "| %s | %u | %u |\n", c->name, c->starts, c->kills));
     }
     return PELAGO_OK;
+}
+
+static enum pelago_status say_processes(const struct pl_run *r, struct pl_buf *out)
+{
+    if (r->args.resume)
+        PL_TRY(say(out, "\nStarts, curve and events are of the time since the run was resumed%s.\n",
+                   r->totals.partial ? "; so are bytes, merged / alive and what was lost or refused" : ""));
+    PL_TRY(say(out, "\n## Processes\n\n| process | starts | of them after kill -9 |\n|---|---|---|\n"));
+    PL_TRY(say_list(r->syncers, r->settings.shards, out));
+    return say_list(r->learners, r->settings.learners, out);
 }
 
 /* A status may come before anybody has said a loss. */
@@ -251,6 +284,6 @@ enum pelago_status pl_report_md(const struct pl_run *r, const struct pl_run_resu
 {
     PL_TRY(say_settings(r, out));
     PL_TRY(say_result(r, e, out));
-    PL_TRY(say_learners(r, out));
+    PL_TRY(say_processes(r, out));
     return say_history(&r->history, out);
 }

@@ -1,6 +1,7 @@
 /* cmd/run_show.c - what a person sees of `pelago run`: a live page on a terminal, a line every few seconds elsewhere. */
 #include "cmd/run_cluster.h"
 
+#include "base/num.h"
 #include "cmd/cluster_home.h"
 #include "cmd/train_view.h"
 #include "host/home.h"
@@ -9,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { EVENTS_SHOWN = 5, PAGE_TAIL_LINES = EVENTS_SHOWN + 3 };
+enum { EVENTS_SHOWN = 5, ROWS_MIN = 8 };
 static const uint64_t live_ns = 250 * PL_MS, plain_ns = 5 * PL_SEC, stale_ns = 4 * PL_SEC,
                       returning_ns = 2 * PL_SEC;
 
@@ -58,6 +59,14 @@ static void name_learners(struct pl_run *r)
     pl_cluster_view_sort(&r->view);
 }
 
+static uint32_t training(const struct pl_cluster_view *v)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < v->learner_count; i++)
+        count += v->learners[i].alive && v->learners[i].steps > 0 ? 1 : 0;
+    return count;
+}
+
 void pl_run_take_view(struct pl_run *r, struct pl_bytes json)
 {
     static struct pl_cluster_view fresh;
@@ -66,15 +75,20 @@ void pl_run_take_view(struct pl_run *r, struct pl_bytes json)
         return;
     if (pl_cluster_view_parse(&fresh, json, NULL) != PELAGO_OK)
         return;
-    r->view = fresh;
-    r->known = true;
-    name_learners(r);
-    r->heard_ns = pl_clock_ns();
+    pl_totals_complete(&r->totals, &fresh);
+    fresh.expected = r->settings.learners;
     const struct pl_curve_point point = {.seconds = pl_run_seconds(r),
                                          .loss = fresh.loss,
                                          .epoch = fresh.epoch,
                                          .tokens = fresh.tokens,
-                                         .alive = fresh.alive};
+                                         .alive = fresh.alive,
+                                         .training = training(&fresh)};
+    if (fresh.loss <= 0)
+        fresh.loss = r->view.loss; /* nobody trains: the last one is shown */
+    r->view = fresh;
+    r->known = true;
+    name_learners(r);
+    r->heard_ns = pl_clock_ns();
     pl_history_look(&r->history, &point);
 }
 
@@ -99,39 +113,60 @@ void pl_run_take_status(struct pl_run *r)
     }
 }
 
-/* The home shard's last word about the run; what the watcher saw last may be a second older. */
-void pl_run_take_last_status(struct pl_run *r)
+static bool read_last_status(struct pl_run *r, const char *folder, struct pl_buf *text)
 {
     struct pl_posix_dir *dir = NULL;
+    text->len = 0;
+    bool good = pl_posix_dir_open(&dir, &r->alloc, folder, PL_POSIX_DIR_EXISTING, NULL) == PELAGO_OK &&
+                pl_home_read(dir, "status.json", text, NULL) == PELAGO_OK;
+    pl_posix_dir_close(dir);
+    return good;
+}
+
+/* What the watcher saw last may be a second older. Home comes last: its word is about the whole run. */
+void pl_run_take_last_status(struct pl_run *r)
+{
+    static struct pl_cluster_view other;
     struct pl_buf text;
     pl_buf_init(&text, &r->alloc, PL_JSON_BYTES_MAX);
-    if (pl_posix_dir_open(&dir, &r->alloc, r->home, PL_POSIX_DIR_EXISTING, NULL) == PELAGO_OK &&
-        pl_home_read(dir, "status.json", &text, NULL) == PELAGO_OK)
+    for (uint32_t i = 1; i < r->settings.shards; i++)
+        if (read_last_status(r, r->syncers[i].folder, &text) &&
+            pl_cluster_view_parse(&other, (struct pl_bytes){text.data, text.len}, NULL) == PELAGO_OK)
+            pl_totals_look(&r->totals, &other.shard[0]);
+    if (read_last_status(r, r->home, &text))
         pl_run_take_view(r, (struct pl_bytes){text.data, text.len});
-    pl_posix_dir_close(dir);
     pl_buf_release(&text);
 }
 
 /* ---- showing ---- */
 
+/* As it was measured here; below 0: nobody knows yet, and the syncer's word is of the time before learners trained, too. */
+static double rate_of(const struct pl_run *r)
+{
+    return r->history.rate > 0 ? r->history.rate : -1;
+}
+
 static void draw_page(struct pl_run *r, uint64_t now)
 {
     struct pl_view_page *p = &r->page;
-    uint32_t rows;
+    uint64_t count = r->history.event_count, shown = pl_min64(count, EVENTS_SHOWN);
+    bool stale = r->known && !r->ending && now - r->heard_ns > stale_ns;
     p->count = 0;
     pl_screen_measure(&r->screen);
-    rows = r->screen.rows > PAGE_TAIL_LINES + 8 ? r->screen.rows - PAGE_TAIL_LINES : 8;
+    p->cols = r->screen.cols;
+    /* What stands below: a line that is empty, events, two sentences. The last line of a terminal stays free. */
+    uint32_t tail = 2 + (uint32_t)shown + (r->ending ? 0 : 1) + (stale ? 1 : 0);
+    uint32_t rows = r->screen.rows > tail + ROWS_MIN ? r->screen.rows - tail : ROWS_MIN;
     name_learners(r);
     if (r->known)
-        pl_cluster_view_page(&r->view, r->history.rate, r->screen.color, rows, p);
+        pl_cluster_view_page(&r->view, rate_of(r), r->screen.color, rows, p);
     else
         pl_page_add(p, "starting a syncer and %u learners ...", r->settings.learners);
-    if (r->known && !r->ending && now - r->heard_ns > stale_ns)
+    if (stale)
         pl_page_add(p, "(the syncer has not answered for %s; learners train on)",
                     pl_view_time((double)(now - r->heard_ns) * 1e-9).at);
     pl_page_add(p, "%s", "");
-    uint64_t first = r->history.event_count > EVENTS_SHOWN ? r->history.event_count - EVENTS_SHOWN : 0;
-    for (uint64_t i = first; i < r->history.event_count; i++) {
+    for (uint64_t i = count - shown; i < count; i++) {
         const struct pl_run_event *e = &r->history.events[i % PL_RUN_EVENTS];
         pl_page_add(p, "%8s  %s", pl_view_time(e->seconds).at, e->text);
     }
@@ -143,7 +178,7 @@ static void draw_page(struct pl_run *r, uint64_t now)
 static void print_line(struct pl_run *r)
 {
     r->page.count = 0;
-    pl_cluster_view_line(&r->view, r->history.rate, &r->page);
+    pl_cluster_view_line(&r->view, rate_of(r), &r->page);
     printf("%8s  %s\n", pl_view_time(pl_run_seconds(r)).at, r->page.line[0]);
     (void)fflush(stdout);
 }
@@ -165,13 +200,10 @@ void pl_run_show(struct pl_run *r, bool now)
 void pl_run_show_end(struct pl_run *r, bool complete)
 {
     pl_run_take_status(r);
-    double loss = r->view.loss;
     if (complete)
         pl_run_take_last_status(r);
     else
         (void)snprintf(r->view.phase, sizeof r->view.phase, "stopped");
-    if (r->view.loss <= 0)
-        r->view.loss = loss; /* at the very end nobody trains any more */
     pl_run_show(r, r->screen.live);
     r->screen.drawn = 0; /* the last page stays; what is said next stands below it */
 }

@@ -244,6 +244,7 @@ def mistakes_of_learners():
     until(lambda: status(home)["alive"] == 1, "the learner of the token that was not used up", first.popen)
     assert first.end() == 128 + signal.SIGTERM, first.said()
     until(lambda: status(home)["alive"] == 0, "its leave", s.popen)
+    assert status(home)["lost"] == 0 and status(home)["loss"] > 0, status(home)  # who says goodbye is not lost, and its loss is known
     shutil.rmtree(temp / "l0")
 
     brief = run("invite", home, "--bare", "--valid", "1s")[0].strip()
@@ -719,6 +720,8 @@ def whole_run():
     for folder in (out, out / "syncer"):
         refused("the run may have been stopped (pelago run --resume --out /", "status", folder)
 
+    seen = counted(out)
+    assert seen > 0, seen
     refused("holds a run: --resume goes on with it", *words, code=2)
     refused("--period is not what the run in this folder has", "run", "--out", out, "--resume", "--period", 9, code=2)
     refused("--speed has 2 values, expected one, or one for each of 3 learners", "run", "--out", out, "--resume", "--speed", "1,1", code=2)
@@ -734,6 +737,7 @@ def whole_run():
     report = json.loads((out / "report.json").read_text())
     assert report["settings"]["learners"] == 3 and report["settings"]["tokens"] >= 200000
     assert report["result"]["loss"] < 5.6 and report["result"]["goodput"] > 0.5, report["result"]
+    assert report["result"]["bytes_up"] >= seen + status(out)["bytes_up"], (report["result"], seen)  # of both times
     assert "| validation loss |" in (out / "report.md").read_text()
     assert len(run("sample", out, "--tokens", 20)[0]) > 0
     run("inspect", out)
@@ -778,6 +782,7 @@ def ended_in_time():
     assert len(saved) == 1 and 0 < saved[0] <= step, (saved, step)
     seen = top(out, b"q ends this screen; the run is done")
     assert b"  done  " in seen and b" of 100M" in seen and b"no answer" not in seen, seen
+    assert b"the time was over" in seen and b"the run is complete" not in seen and status(out)["loss"] > 0, seen
     for more in ([], ["--time", "1h"]):
         text = run("run", "--out", out, "--resume", *more)[0]
         assert "the run ended after its time with " in text and " of 100M tokens, and cannot go on" in text, text
@@ -867,9 +872,40 @@ def broken_links():
 def shards():
     """Two processes share the model; the report's model is put together from both."""
     out = temp / "shards"
-    text = run("run", "--out", out, *TINY, "--shards", 2, "--learners", 2, "--tokens", "60k", "--threads", 1, "--quiet")[0]
-    assert "validation: loss" in text, text
-    assert json.loads((out / "report.json").read_text())["result"]["loss"] < 5.6
+    p = Process("run", "--out", out, *TINY, "--shards", 2, "--learners", 2, "--tokens", "60k", "--threads", 1, "--pace", "10ms", "--quiet")
+    other = lambda: ((status_or_none(out) or {}).get("others") or [{"merged_tokens": 0}])[0]
+    until(lambda: other()["merged_tokens"] > 0, "what the other shard says", p.popen)
+    assert other()["shard"] == 1 and other()["bytes_up"] > 0, other()
+    assert p.popen.wait(PATIENCE) == 0 and "validation: loss" in p.said(), p.said()
+    result = json.loads((out / "report.json").read_text())["result"]
+    assert result["loss"] < 5.6 and result["goodput"] > 0.8, result
+    said = status(out)
+    assert abs(said["goodput"] - result["goodput"]) < 1e-5 and said["merged_tokens"] < 0.6 * said["tokens"], said
+    assert result["merged_tokens"] == said["merged_tokens"] + said["others"][0]["merged_tokens"], (result, said)
+    assert result["bytes_up"] == said["bytes_up"] + said["others"][0]["bytes_up"], (result, said)
+
+
+def counted(out):
+    """Bytes up that `pelago run` has seen, of all lives of its syncers."""
+    return sum(t[life]["bytes_up"] for t in json.loads((out / "run.json").read_text())["totals"] for life in ("before", "now"))
+
+
+def restarts_count():
+    """What a syncer had counted before kill -9 is in the report, and so is its restart; of a baseline, too."""
+    for algorithm in ("decoupled", "data_parallel"):
+        out = temp / f"killed-{algorithm}"
+        p = Process("run", "--out", out, *TINY, "--algorithm", algorithm, "--learners", 2, "--tokens", "120k", "--threads", 1, "--pace", "20ms")
+        until(lambda: (status_or_none(out) or {"bytes_up": 0})["bytes_up"] > 50_000, "traffic", p.popen)
+        seen = status(out)["bytes_up"]
+        until(lambda: counted(out) >= seen, "run.json to say it", p.popen)
+        victim = children(out, "syncers")[0]["pid"]
+        os.kill(victim, signal.SIGKILL)
+        assert p.popen.wait(PATIENCE) == 0 and " 2 learners, 1 restart\n" in p.said(), p.said()
+        report = json.loads((out / "report.json").read_text())
+        assert report["syncers"] == [{"name": "syncer", "starts": 2, "kills": 1}], report["syncers"]
+        assert report["result"]["bytes_up"] >= seen + status(out)["bytes_up"], (report["result"], seen, status(out))
+        assert 0 < report["result"]["merged_alive"] <= 1, report["result"]
+        assert "| syncer | 2 | 1 |\n" in (out / "report.md").read_text()
 
 
 def codecs():
@@ -924,7 +960,7 @@ def live_screen():
 with tempfile.TemporaryDirectory() as name:
     temp = Path(name)
     parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, private_text, leaving, one_wish, slow_end, an_early_stop, mirror, moved, restored, forwarded, moved_home, units, full_disk, whole_run, ended_in_time, parent_dies,
-             hopeless, left_out, broken_links, shards, codecs, live_screen]
+             hopeless, left_out, broken_links, shards, restarts_count, codecs, live_screen]
     try:
         for part in parts:
             if not sys.argv[2:] or part.__name__ in sys.argv[2:]:

@@ -168,7 +168,8 @@ static void the_curve_keeps_its_size_and_its_ends(void **state)
     (void)state;
     memset(&history, 0, sizeof history);
     for (unsigned i = 0; i <= 100000; i++) {
-        const struct pl_curve_point p = {.seconds = i, .tokens = UINT64_C(1000) * i, .loss = 1, .alive = 4};
+        const struct pl_curve_point p = {
+            .seconds = i, .tokens = UINT64_C(1000) * i, .loss = 1, .alive = 4, .training = 4};
         pl_history_look(&history, &p);
     }
     assert_in_range(history.points, PL_CURVE_POINTS / 2 - 1, PL_CURVE_POINTS);
@@ -185,7 +186,7 @@ static void a_syncer_that_knows_less_does_not_spoil_the_rate(void **state)
     memset(&history, 0, sizeof history);
     for (unsigned i = 1; i <= 30; i++) {
         uint64_t tokens = UINT64_C(500) * i - (i == 15 ? 3000 : 0);
-        pl_history_look(&history, &(struct pl_curve_point){.seconds = i, .tokens = tokens});
+        pl_history_look(&history, &(struct pl_curve_point){.seconds = i, .tokens = tokens, .training = 1});
         assert_true(history.rate >= 0 && history.rate < 501);
     }
     assert_true(history.rate > 499 && history.rate < 501);
@@ -197,16 +198,51 @@ static void an_outage_is_in_no_rate(void **state)
     (void)state;
     memset(&history, 0, sizeof history);
     for (unsigned i = 1; i <= 120; i++) {
-        struct pl_curve_point p = {.seconds = i, .epoch = i < 80 ? 1 : 2, .tokens = UINT64_C(500) * i};
+        struct pl_curve_point p = {
+            .seconds = i, .epoch = i < 80 ? 1 : 2, .tokens = UINT64_C(500) * i, .training = 1};
         if (i >= 20 && i < 80)
             continue;
         if (i >= 80 && i < 83)
             p.tokens = 500 * 20;
         pl_history_look(&history, &p);
         assert_true(history.rate >= 0 && history.rate < 501);
-        assert_true(i < 80 || i >= 90 || history.rate < 1e-9); /* the syncer's word counts */
+        assert_true(i < 80 || i >= 90 || history.rate < 1e-9); /* nobody knows */
     }
     assert_true(history.rate > 499);
+}
+
+/* Half a minute of start; then one learner, and after eight seconds all five. Whoever counts that time says that the run
+ * takes many times as long as it does. */
+static void a_start_is_in_no_rate(void **state)
+{
+    uint64_t tokens = 0;
+    (void)state;
+    memset(&history, 0, sizeof history);
+    for (unsigned i = 1; i <= 60; i++) {
+        uint32_t training = i < 30 ? 0 : i < 34 ? 1 : i < 38 ? 2 : 5;
+        tokens += UINT64_C(100) * training;
+        const struct pl_curve_point p = {
+            .seconds = i, .epoch = 1, .tokens = tokens, .alive = 5, .training = training};
+        pl_history_look(&history, &p);
+        assert_true(history.rate < 1e-9 || (history.rate > 499 && history.rate < 501));
+    }
+    assert_true(history.rate > 499);
+}
+
+/* A run that goes on has tokens before anybody trains; and where learners never stop coming, a rate comes all the same. */
+static void a_rate_comes_once_somebody_trains(void **state)
+{
+    (void)state;
+    memset(&history, 0, sizeof history);
+    for (unsigned i = 1; i <= 20; i++)
+        pl_history_look(&history, &(struct pl_curve_point){.seconds = i, .epoch = 3, .tokens = 5000});
+    assert_true(history.rate < 1e-9);
+    for (unsigned i = 21; i <= 60; i++)
+        pl_history_look(&history, &(struct pl_curve_point){.seconds = i,
+                                                           .epoch = 3,
+                                                           .tokens = 5000 + UINT64_C(100) * (i - 20),
+                                                           .training = i - 20});
+    assert_true(history.rate > 99 && history.rate < 101);
 }
 
 /* ---- run.json ---- */
@@ -243,6 +279,7 @@ static void learners_have_the_names_of_their_processes(void **state)
              &status, &view);
     assert_string_equal(view.learners[0].name, "learner-1");
     assert_string_equal(view.learners[1].name, ""); /* one from elsewhere */
+    assert_int_equal(view.expected, 2);
     complete(&t,
              "{\"run\": \"00000000000000bb\", \"learners\": [{\"name\": \"learner-1\", \"identity\": 70}]}",
              &status, &view);
@@ -287,6 +324,8 @@ int main(void)
         cmocka_unit_test(the_curve_keeps_its_size_and_its_ends),
         cmocka_unit_test(a_syncer_that_knows_less_does_not_spoil_the_rate),
         cmocka_unit_test(an_outage_is_in_no_rate),
+        cmocka_unit_test(a_start_is_in_no_rate),
+        cmocka_unit_test(a_rate_comes_once_somebody_trains),
         cmocka_unit_test(learners_have_the_names_of_their_processes),
         cmocka_unit_test(the_newest_events_are_kept),
     };

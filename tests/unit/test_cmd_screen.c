@@ -83,6 +83,11 @@ static void the_end_is_of_tokens_or_of_time(void **state)
     view.tokens_per_s = 0;
     assert_eta(0, 61, "ETA 1m 01s");
     assert_eta(0, -1, "ETA -");
+    view.tokens_per_s =
+        1000; /* of the time before learners trained: it is not asked where somebody watches */
+    assert_eta(-1, -1, "- tokens/s  alive 2 of 3");
+    assert_eta(-1, -1, "ETA -");
+    assert_eta(-1, 61, "ETA 1m 01s");
 }
 
 static void assert_widths(bool color)
@@ -130,7 +135,7 @@ static void a_page_fits_80_columns(void **state)
     view.goodput = view.merged_alive = 1;
     view.known = view.alive = 256;
     view.bytes_up = view.bytes_down = UINT64_C(998999000000);
-    view.lost = view.joins = 99999;
+    view.lost = view.rejoined = 99999;
     view.refused = 999999;
     *l = (struct pl_view_learner){.alive = true,
                                   .connected = true,
@@ -159,7 +164,11 @@ static void a_complete_run_has_no_eta_and_nobody_is_away(void **state)
     (void)snprintf(view.phase, sizeof view.phase, "done");
     page.count = 0;
     pl_cluster_view_page(&view, 0, false, 50, &page);
-    assert_non_null(strstr(page.line[1], "25%  the run is complete"));
+    assert_non_null(strstr(page.line[1], "25%  the time was over"));
+    view.tokens = view.total_tokens;
+    page.count = 0;
+    pl_cluster_view_page(&view, 0, false, 50, &page);
+    assert_non_null(strstr(page.line[1], "100%  the run is complete"));
     assert_null(strstr(page.line[1], "ETA"));
     for (uint32_t i = 6; i < 9; i++)
         assert_non_null(strstr(page.line[i], " done "));
@@ -197,7 +206,40 @@ static void a_small_terminal_shows_fewer_learners(void **state)
     assert_true(page.count <= 10);
     page.count = 0;
     pl_cluster_view_page(&view, 0, false, 9, &page);
-    assert_non_null(strstr(page.line[page.count - 1], "... and 2 more"));
+    assert_int_equal(page.count, 9); /* all of them, to the last line */
+    assert_null(strstr(page.line[8], "more"));
+    page.count = 0;
+    pl_cluster_view_page(&view, 0, false, 8, &page);
+    assert_int_equal(page.count, 8);
+    assert_non_null(strstr(page.line[7], "... and 2 more"));
+}
+
+static void a_wide_terminal_has_a_long_bar(void **state)
+{
+    (void)state;
+    parse_status(status);
+    page.count = 0;
+    page.cols = 120;
+    pl_cluster_view_page(&view, 0, false, 50, &page);
+    assert_non_null(strstr(page.line[1], " [##############..........................................]"));
+    page.count = 0;
+    page.cols = 1000;
+    pl_cluster_view_page(&view, 0, true, 50, &page);
+    assert_true(strlen(page.line[1]) < 160);
+    page.cols = 0;
+}
+
+static void the_first_page_says_who_is_expected(void **state)
+{
+    (void)state;
+    parse_status("{\"phase\": \"running\", \"expected\": 22}");
+    page.count = 0;
+    pl_cluster_view_page(&view, 0, false, 50, &page);
+    assert_non_null(strstr(page.line[2], "alive 0 of 22"));
+    parse_status("{\"phase\": \"running\", \"expected\": 2, \"known\": 3, \"alive\": 3}");
+    page.count = 0;
+    pl_cluster_view_line(&view, 0, &page);
+    assert_non_null(strstr(page.line[0], "alive 3 of 3"));
 }
 
 static void lines_are_cut_by_columns(void **state)
@@ -339,6 +381,9 @@ static void the_last_page_is_of_the_end(void **state)
     run.ending = true;
     last_page(&run, false, shown, sizeof shown);
     assert_non_null(strstr(shown, "  stopped  "));
+    assert_non_null(strstr(shown, "25%  stopped"));
+    assert_null(strstr(shown, "ETA"));
+    assert_null(strstr(shown, " 400 ")); /* nobody has a speed any more */
     assert_null(strstr(shown, "Ctrl-C"));
     last_page(&run, true, shown, sizeof shown);
     assert_non_null(strstr(shown, "  done  "));
@@ -373,6 +418,13 @@ static void a_sample_is_made_harmless(void **state)
     pl_report_clean(&text);
     assert_int_equal(text.len, 10);
     assert_memory_equal(text.data, "a?[2J\xc3\xa4?\n?", 11 - 1);
+    assert_int_equal(pl_buf_append(&text, "\n \n", 3), PELAGO_OK);
+    pl_report_clean(&text);
+    assert_int_equal(text.len, 10); /* it is quoted */
+    text.len = 0;
+    assert_int_equal(pl_buf_append(&text, "\n\n", 2), PELAGO_OK);
+    pl_report_clean(&text);
+    assert_int_equal(text.len, 0);
     pl_buf_release(&text);
 }
 
@@ -387,6 +439,8 @@ int main(void)
         cmocka_unit_test(what_a_terminal_would_obey_is_not_shown),
         cmocka_unit_test(no_status_is_refused),
         cmocka_unit_test(a_small_terminal_shows_fewer_learners),
+        cmocka_unit_test(a_wide_terminal_has_a_long_bar),
+        cmocka_unit_test(the_first_page_says_who_is_expected),
         cmocka_unit_test(lines_are_cut_by_columns),
         cmocka_unit_test(the_line_of_training_fits_80_columns),
         cmocka_unit_test(another_size_clears_the_page_and_leaves_no_copy),
