@@ -9,7 +9,6 @@
 #include "train/dataset.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 
@@ -140,9 +139,9 @@ static enum pelago_status create_whole(const struct pl_alloc *alloc, const char 
     (void)sigaddset(&held, SIGINT);
     (void)sigaddset(&held, SIGTERM);
     (void)sigaddset(&held, SIGHUP);
-    pl_assert(pthread_sigmask(SIG_BLOCK, &held, &before) == 0);
+    pl_assert(sigprocmask(SIG_BLOCK, &held, &before) == 0);
     enum pelago_status st = pl_syncer_host_create(alloc, folder, s, tokenizer, err);
-    pl_assert(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
+    pl_assert(sigprocmask(SIG_SETMASK, &before, NULL) == 0);
     return st;
 }
 

@@ -329,7 +329,8 @@ static _Noreturn void end_beside_work(const struct learner *l)
 
 static int serve(struct learner *l)
 {
-    (void)uv_loop_init(&l->loop);
+    if (pl_work_loop(&l->loop, &l->err) != PELAGO_OK)
+        return pl_failure(command, &l->err);
     if (l->capture_file != NULL && ftruncate(fileno(l->capture_file), 0) != 0 && errno != EINVAL) {
         (void)pl_fail(&l->err, PELAGO_IO, "%s cannot be emptied: %s", pl_text_clip(l->capture).at,
                       strerror(errno));

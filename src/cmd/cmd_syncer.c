@@ -396,18 +396,20 @@ static enum pelago_status begin(struct syncer *s)
     return introduce(s);
 }
 
-static void open_loop(struct syncer *s)
+static enum pelago_status open_loop(struct syncer *s)
 {
-    (void)uv_loop_init(&s->loop);
+    PL_TRY(pl_work_loop(&s->loop, &s->err));
     (void)uv_timer_init(&s->loop, &s->linger);
     s->linger.data = s;
     pl_stop_listen(&s->loop, s->signals, on_signal, s);
+    return PELAGO_OK;
 }
 
 static int serve(struct syncer *s)
 {
-    open_loop(s);
-    enum pelago_status st = begin(s);
+    enum pelago_status st = open_loop(s);
+    if (st == PELAGO_OK)
+        st = begin(s);
     if (st == PELAGO_OK)
         (void)uv_run(&s->loop, UV_RUN_DEFAULT);
     if (st != PELAGO_OK || s->failed)
@@ -473,12 +475,11 @@ static bool parse(struct syncer *s, int argc, char **argv, int *code)
         *code = pl_usage_error(command, "unexpected '%s'", pl_text_clip(words.at[0]).at);
     else if (s->dir == NULL)
         *code = pl_usage_error(command, "--dir FOLDER is needed: the run lives there");
-    else if (s->advertise != NULL && pl_address_dialable(s->advertise, &s->err) != PELAGO_OK)
-        *code = pl_refusal(command, &s->err); /* now: a run once made refuses the corrected line */
     else if (s->home != NULL && s->shard == 0)
         *code = pl_usage_error(command, "--home is for a further shard, which --shard N says");
-    else if (s->home != NULL && pl_address_dialable(s->home, &s->err) != PELAGO_OK)
-        *code = pl_refusal(command, &s->err);
+    else if ((s->advertise != NULL && pl_address_dialable(s->advertise, &s->err) != PELAGO_OK) ||
+             (s->home != NULL && pl_address_dialable(s->home, &s->err) != PELAGO_OK))
+        *code = pl_refusal(command, &s->err); /* now: a run once made refuses the corrected line */
     else
         return pl_cluster_args_check(&s->args, command, code);
     return false;

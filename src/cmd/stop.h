@@ -6,9 +6,10 @@
 #ifndef PL_CMD_STOP_H
 #define PL_CMD_STOP_H
 
+#include "host/work.h"
+
 #include <stdbool.h>
 #include <stdint.h>
-#include <uv.h>
 
 enum { PL_STOP_ECHO_MS = 200, PL_STOP_SIGNALS = 3 };
 

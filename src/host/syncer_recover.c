@@ -21,7 +21,8 @@ static const struct pl_shard_fragment *fragment_at(const struct pl_syncer_host *
     const struct pl_buf *order = &h->vault->section[PL_SECTION_ORDER - PL_SECTION_CORE];
     if (order->len == 0)
         return &h->fragments[i];
-    uint64_t place = order->len == h->fragment_count * 4 ? pl_get_le(order->data + i * 4, 4) : UINT64_MAX;
+    uint64_t place =
+        order->len == (size_t)h->fragment_count * 4 ? pl_get_le(order->data + (size_t)i * 4, 4) : UINT64_MAX;
     return place < h->fragment_count ? &h->fragments[place] : NULL;
 }
 

@@ -380,11 +380,12 @@ static bool take_values(struct pl_snapshot_job *j)
             places[at] = places[at - 1];
         places[at] = i;
     }
-    if (pl_buf_reserve(&j->order, h->fragment_count * 4) != PELAGO_OK)
+    const size_t bytes = (size_t)h->fragment_count * 4;
+    if (pl_buf_reserve(&j->order, bytes) != PELAGO_OK)
         return false;
-    j->order.len = h->fragment_count * 4;
+    j->order.len = bytes;
     for (uint32_t i = 0; i < h->fragment_count; i++) {
-        pl_put_le(j->order.data + i * 4, places[i], 4);
+        pl_put_le(j->order.data + (size_t)i * 4, places[i], 4);
         j->values[i] = pl_values_keep(h->fragments[places[i]].values);
     }
     return true;
@@ -400,7 +401,7 @@ static struct pl_snapshot_job *capture(struct pl_syncer_host *h)
     j->job.done = snapshot_done;
     size_t bytes = pl_syncer_save_bytes(h->core);
     pl_buf_init(&j->core, &h->alloc, bytes);
-    pl_buf_init(&j->order, &h->alloc, PL_FRAGMENTS_MAX * 4);
+    pl_buf_init(&j->order, &h->alloc, (size_t)PL_FRAGMENTS_MAX * 4);
     pl_buf_init(&j->rule, &h->alloc, SIZE_MAX);
     j->values = pl_alloc_zero(&h->alloc, h->fragment_count, sizeof *j->values);
     if (j->values == NULL || pl_buf_reserve(&j->core, bytes) != PELAGO_OK ||

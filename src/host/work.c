@@ -3,6 +3,10 @@
 
 #include "base/check.h"
 
+#include <pthread.h>
+
+enum { WORKERS = 4 }; /* of libuv, unless UV_THREADPOOL_SIZE says otherwise */
+
 static void run(uv_work_t *work)
 {
     struct pl_job *j = work->data;
@@ -34,6 +38,41 @@ static void start(uv_loop_t *loop, struct pl_job *j)
     j->work.data = j;
     int status = uv_queue_work(loop, &j->work, run, finished);
     pl_assert(status == 0);
+}
+
+static void *wait_for(void *lock)
+{
+    pl_assert(pthread_mutex_lock(lock) == 0 && pthread_mutex_unlock(lock) == 0);
+    return NULL;
+}
+
+static bool workers_can_be_had(void)
+{
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t threads[WORKERS];
+    unsigned count = 0;
+    pl_assert(pthread_mutex_lock(&lock) == 0);
+    while (count < WORKERS && pthread_create(&threads[count], NULL, wait_for, &lock) == 0)
+        count++;
+    pl_assert(pthread_mutex_unlock(&lock) == 0);
+    for (unsigned i = 0; i < count; i++)
+        pl_assert(pthread_join(threads[i], NULL) == 0);
+    return count == WORKERS;
+}
+
+enum pelago_status pl_work_loop(uv_loop_t *loop, struct pl_error *err)
+{
+    if (!workers_can_be_had())
+        return pl_fail(
+            err, PELAGO_LIMIT,
+            "the system gives no threads: raise the limit of memory (ulimit -v) or of processes (ulimit -u)");
+    int code = uv_loop_init(loop);
+    if (code != 0)
+        return pl_fail(err, PELAGO_LIMIT,
+                       "there is nothing to wait for events with: %s; more files may have to be "
+                       "open (ulimit -n)",
+                       uv_strerror(code));
+    return PELAGO_OK;
 }
 
 void pl_work_queue_init(struct pl_work_queue *q, uv_loop_t *loop)

@@ -7,6 +7,8 @@
 #ifndef PL_HOST_WORK_H
 #define PL_HOST_WORK_H
 
+#include "base/status.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
@@ -25,6 +27,9 @@ struct pl_work_queue {
     struct pl_job *first, *last; /* the first is running */
     uint32_t length;
 };
+
+/* A loop, and proof that its workers can be had: libuv aborts where it cannot start them. LIMIT with a sentence. */
+enum pelago_status pl_work_loop(uv_loop_t *loop, struct pl_error *err);
 
 void pl_work_queue_init(struct pl_work_queue *q, uv_loop_t *loop);
 /* After those in the queue. */

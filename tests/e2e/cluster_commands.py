@@ -214,6 +214,11 @@ def mistakes_of_syncers():
     refused("cannot be made: Not a directory; what should be a folder is a file", "syncer", "--dir", temp / "file" / "inside", *TINY)
     limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))}
     refused("cannot be written: File too large; raise the limit of file sizes", "syncer", "--dir", temp / "full", "--listen", "127.0.0.1:0", *TINY, **limit)
+    few = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (6, 6))}
+    refused("there is nothing to wait for events with", "syncer", "--dir", temp / "p1", "--listen", "127.0.0.1:0", **few)
+    for stream in (0, 2):  # closed: nothing of ours takes its place
+        run("status", temp / "p1", code=1, preexec_fn=lambda: os.close(stream))
+    refused("nobody can dial the address 0.0.0.0:7441", "syncer", "--dir", temp / "p2", "--advertise", "0.0.0.0:7441", *TINY, code=2)
     if os.getuid() == 0:
         (temp / "locked").mkdir(mode=0o700)
         out, err = run("syncer", "--dir", temp / "locked" / "run", *TINY, code=1, user=65534)
@@ -360,8 +365,17 @@ def slow_end():
     assert state["phase"] == "done" and "run.saved" not in s.said(), s.said()
     s.popen.send_signal(signal.SIGTERM)
     s.until_says("syncer.stop")
+    s.end(signal.SIGKILL)  # a run without its model is not over
+    assert not (home / "status.json").exists()
+    s = Process("syncer", "--dir", home, "--listen", "127.0.0.1:0", "--linger", "1h", **slow)
+    s.until_says("run.complete")
+    s.popen.send_signal(signal.SIGTERM)
+    s.until_says("syncer.stop")
     until_there.touch()
     assert s.popen.wait(PATIENCE) == 0 and "run.saved" in s.said(), s.said()
+    assert json.loads((home / "status.json").read_text())["phase"] == "done"
+    (home / "tokenizer.json").write_text((home / "tokenizer.json").read_text()[:-20])
+    refused("tokenizer.json in", "syncer", "--dir", home, "--listen", "127.0.0.1:0", "--linger", "1h")
     assert "loss" in run("eval", home, "--data", "builtin:tales", "--tokens", 500)[0]
 
 
@@ -456,6 +470,17 @@ def one_wish():
         process.popen.send_signal(signal.SIGINT)
         assert process.popen.wait(PATIENCE) in (128 + signal.SIGTERM, 128 + signal.SIGINT), process.said()
         assert last in process.said(), process.said()
+    # a terminal that goes away, and one that nohup keeps from mattering
+    s = syncer(temp / "wish")
+    learner = Process("learner", "--dir", temp / "wish1", "--threads", 1, "--pace", "100ms")
+    deaf = Process("learner", "--join", run("invite", temp / "wish", "--bare")[0].strip(), "--dir", temp / "wish2", "--threads", 1, "--pace", "100ms",
+                   preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    for one in (learner, deaf):
+        one.until_says("shard.live")
+        one.popen.send_signal(signal.SIGHUP)
+    assert learner.popen.wait(PATIENCE) == 128 + signal.SIGHUP and "learner.stop to go on" in learner.said(), learner.said()
+    assert deaf.end() == 128 + signal.SIGTERM, deaf.said()
+    assert s.end(signal.SIGHUP) == 128 + signal.SIGHUP and "syncer.end stopped" in s.said(), s.said()
 
 
 def mirror():
@@ -473,6 +498,20 @@ def mirror():
     assert all(f["version"] >= before[f["fragment"]] for f in after["fragments"]), (before, after)
     until(lambda: status(copy)["alive"] == 1 and status(copy)["merges"] > after["merges"], "merges again", s.popen)
     learner.end()
+    s.end()
+    # a mirror that holds something newer, or something else, is not overwritten
+    s = syncer(copy, "--mirror", home)
+    s.end()
+    s = Process("syncer", "--dir", home, "--listen", "127.0.0.1:0")  # goes on by itself
+    s.until_says("syncer.listen")
+    s.end()
+    kept = {one.name: one.read_bytes() for one in home.iterdir()}
+    refused(f"has gone on without {copy}: start with --dir {home}", "syncer", "--dir", copy, "--listen", "127.0.0.1:0", "--mirror", home, code=2)
+    other = temp / "mirror-other"
+    syncer(other, *TINY).end()
+    refused("holds another run, which would be lost", "syncer", "--dir", other, "--listen", "127.0.0.1:0", "--mirror", home, code=2)
+    assert kept == {one.name: one.read_bytes() for one in home.iterdir()}
+    s = syncer(home, "--mirror", copy)  # the other way round
     s.end()
 
 
