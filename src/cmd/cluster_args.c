@@ -77,7 +77,7 @@ uint32_t pl_cluster_options(struct pl_cluster_args *a, struct pl_option out[stat
          &a->outer_floor, 0, 0},
         {"codec-lr", NULL, "the outer rate makes up for what --up takes from the length", PL_OPTION_FLAG,
          &a->codec_lr, 0, 0},
-        {"merge", "RULE", "rda_n (default; mean with top-k), rda, mean, trimmed, clipped or norm_median",
+        {"merge", "RULE", "rda (default; mean with top-k), rda_n, mean, trimmed, clipped or norm_median",
          PL_OPTION_TEXT, &a->merge, 0, 0},
         {"merge-trim", "X", "trimmed: share of learners left out at either end (default: 0.25)",
          PL_OPTION_FLOAT, &a->merge_trim, 0, 0},

@@ -90,7 +90,7 @@ void pl_settings_follow_codec(struct pl_settings *s)
         .floor = 0.1f,
         .first = sparse || muon ? 0 : 1};
     s->merge =
-        (struct pl_merge_rule){.kind = sparse ? PL_RULE_MEAN : PL_RULE_RDA_N, .trim = 0.25f, .guard = true};
+        (struct pl_merge_rule){.kind = sparse ? PL_RULE_MEAN : PL_RULE_RDA, .trim = 0.25f, .guard = true};
 }
 
 void pl_settings_defaults(struct pl_settings *s)

@@ -9,7 +9,7 @@
  * thinks after a restart is what it thought before. Cohorts of one and two give no samples, nor do those that are a
  * minority of the living: whoever is fast, or claims to be, must not sit in judgement alone.
  *
- *   section of a snapshot   per fragment f64 most contributions of late, u64 rounds; u32 count; of each identity u64,
+ *   section of a snapshot   per fragment f64 usual number of contributions, u64 rounds; u32 count; of each identity u64,
  *                           f64 mean, f64 variance, u32 samples, u32 flags: 1 it does not count
  */
 #include "host/syncer_vault.h"
@@ -264,7 +264,7 @@ enum pelago_status pl_trust_save(const struct pl_syncer_host *h, struct pl_buf *
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < h->fragment_count; i++) {
-        PL_TRY(put(out, pl_double_bits(h->fragments[i].past.most), 8));
+        PL_TRY(put(out, pl_double_bits(h->fragments[i].past.usual), 8));
         PL_TRY(put(out, h->fragments[i].past.rounds, 8));
     }
     for (uint32_t i = 0; i < h->options.learners_max; i++)
@@ -304,9 +304,9 @@ enum pelago_status pl_trust_load(struct pl_syncer_host *h, const uint8_t *bytes,
     struct pl_reader r = pl_reader_of(bytes, len);
     for (uint32_t i = 0; i < h->fragment_count; i++) {
         struct pl_rule_past *p = &h->fragments[i].past;
-        p->most = pl_bits_double(pl_read_u64(&r));
+        p->usual = pl_bits_double(pl_read_u64(&r));
         p->rounds = pl_read_u64(&r);
-        if (r.bad || !pl_rule_effective_fits(p->most, PL_LEARNERS_MAX))
+        if (r.bad || !pl_rule_effective_fits(p->usual, PL_LEARNERS_MAX))
             return PELAGO_CORRUPT;
     }
     uint32_t count = pl_read_u32(&r);

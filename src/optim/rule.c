@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PAST_ROUNDS = 64 }; /* the most that came fades as fast as a mean over so many */
+enum { PAST_ROUNDS = 64 }; /* what came before fades as fast as a mean over so many */
 
 static const char *const names[] = {
     [PL_RULE_RDA] = "rda",         [PL_RULE_RDA_N] = "rda_n",     [PL_RULE_MEAN] = "mean",
@@ -96,13 +96,14 @@ bool pl_rule_effective_fits(double n, uint32_t count)
 
 double pl_rule_length(const struct pl_merge_rule *r, const struct pl_rule_past *past, double n)
 {
-    if (r->kind != PL_RULE_RDA_N || n >= past->most)
+    if (r->kind != PL_RULE_RDA_N || past->rounds == 0 || n >= past->usual)
         return 1;
-    return sqrt(n / past->most);
+    return sqrt(n / past->usual);
 }
 
 void pl_rule_remember(struct pl_rule_past *past, double n)
 {
     past->rounds++;
-    past->most = n >= past->most ? n : past->most + (n - past->most) / PAST_ROUNDS;
+    double over = past->rounds < PAST_ROUNDS ? (double)past->rounds : PAST_ROUNDS;
+    past->usual += (n - past->usual) / over;
 }

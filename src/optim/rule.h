@@ -4,8 +4,8 @@
  * journal has them, so that a replay weighs alike. docs/merge.md says what each rule is for.
  *
  *   rda          radial-directional averaging for matrices, weighted mean for the rest
- *   rda_n        the same, and matrices' steps shorter by sqrt(min(1, n / n_most)) where fewer contributions came than
- *                of late; n = (sum w)^2 / sum w^2, n_most the most of the fragment's rounds, which fades
+ *   rda_n        the same, and matrices' steps shorter by sqrt(min(1, n / n_usual)) where fewer contributions than
+ *                usual came; n = (sum w)^2 / sum w^2, n_usual its running mean over the fragment's rounds
  *   mean, trimmed, clipped, norm_median    see merge.h; for all tensors
  */
 #ifndef PL_OPTIM_RULE_H
@@ -44,7 +44,7 @@ struct pl_merge_rule {
 
 /* What rda_n remembers of a fragment's rounds. */
 struct pl_rule_past {
-    double most; /* of n; towards that of rounds that had less, by a 64th each */
+    double usual; /* running mean of n */
     uint64_t rounds;
 };
 

@@ -112,7 +112,7 @@ static void settings_follow_the_codec(void **state)
     s.apply = 0;
     s.algorithm = PL_ALGORITHM_DILOCO;
     pl_settings_follow_codec(&s);
-    assert_true(s.feedback_local == 0 && s.outer.lr < 1 && s.merge.kind == PL_RULE_RDA_N);
+    assert_true(s.feedback_local == 0 && s.outer.lr < 1 && s.merge.kind == PL_RULE_RDA);
 }
 
 /* What codec_lr gives back is given back in the first steps, too; every host takes the rule from here. */
@@ -175,7 +175,7 @@ static void settings_that_cannot_be_are_refused_by_name(void **state)
     refused(t, "\"apply\": 0", "\"apply\": 1, \"feedback_local\": 1.0", "rebase");
     refused(t, "\"selective\": 0.0", "\"selective\": 1.0", "selective");
     refused(t, "\"outer_momentum\": 0.5", "\"outer_momentum\": 1.0", "outer momentum");
-    refused(t, "\"merge\": \"rda_n\"", "\"merge\": \"krum\"", "sync.merge");
+    refused(t, "\"merge\": \"rda\"", "\"merge\": \"krum\"", "sync.merge");
     refused(t, "\"outer\": \"nesterov\"", "\"outer\": \"adam\"", "sync.outer");
     refused(t, "\"merge_trim\": 0.25", "\"merge_trim\": 0.75", "merge_trim");
     refused(t, "\"up\": \"int4\"", "\"up\": \"int5\"", "sync.up");

@@ -63,7 +63,7 @@ static void test_what_goes_well_with_a_codec(void **state)
                                 "kept/sync.up: topk64\nkept/sync.feedback_decay: 0.95\n"
                                 "kept/sync.feedback_local: 0\nkept/sync.outer_warmup: 7\n";
     struct pl_settings s = row_of(r, lines, "dense").settings;
-    assert_true(s.feedback_decay == 1 && s.feedback_local == 0 && s.merge.kind == PL_RULE_RDA_N);
+    assert_true(s.feedback_decay == 1 && s.feedback_local == 0 && s.merge.kind == PL_RULE_RDA);
     s = row_of(r, lines, "sparse").settings;
     assert_true(s.feedback_decay == 1 && s.feedback_local == 1 && s.merge.kind == PL_RULE_MEAN);
     assert_true(s.outer.lr == 2);
