@@ -62,7 +62,7 @@ static void test_effective_fits_its_number(void **state)
             assert_true(pl_rule_effective_fits(n, count));
         }
     assert_true(above > 0);
-    const double never[] = {-1e-300, NAN, INFINITY, 7.0000001};
+    const double never[] = {-1e-300, (double)NAN, (double)INFINITY, 7.0000001};
     for (size_t i = 0; i < sizeof never / sizeof never[0]; i++)
         assert_false(pl_rule_effective_fits(never[i], 7));
 }
