@@ -421,6 +421,7 @@ void pl_syncer_view(struct pl_syncer *s, struct pl_sync_view *out)
 {
     *out = (struct pl_sync_view){
         .epoch = s->epoch,
+        .reborn = s->reborn,
         .tick = s->tick,
         .interval_ns = s->interval,
         .clock_tokens = pl_sync_clock(s),

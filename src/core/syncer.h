@@ -198,6 +198,7 @@ struct pl_sync_view {
     uint32_t overlap_eff; /* tau_eff of the K-th best learner */
     uint32_t period_eff;  /* H times the stretch: docs/decisions/0002 */
     enum pl_phase phase;
+    bool reborn; /* the store had a life before this one */
 };
 struct pl_learner_view {
     uint64_t identity, incarnation, nonce, steps, tokens, lead_ns, step_ns;

@@ -292,7 +292,7 @@ static bool unknown_past(struct pl_syncer_host *h, const struct pl_islander *m)
 {
     struct pl_sync_view view;
     pl_syncer_view(h->core, &view);
-    return view.epoch > 1 && m->known_ns - h->start_ns < RETURN_NS;
+    return view.reborn && m->known_ns - h->start_ns < RETURN_NS;
 }
 
 /* Where nothing was merged yet in this life, the time is that since it was first heard. */

@@ -274,6 +274,22 @@ static void steps_nobody_can_have_done_are_refused(void **state)
     syncer_rig_release(&rig);
 }
 
+/* A first life is no restart, after which everybody is believed once: not even the first lie is merged. */
+static void nobody_is_believed_at_the_beginning_of_a_run(void **state)
+{
+    (void)state;
+    struct pl_learner_view view;
+    syncer_rig_init(&rig, 4);
+    syncer_rig_create(&rig);
+    syncer_rig_start(&rig);
+    for (uint64_t i = 1; i <= 4; i++)
+        syncer_rig_island(&rig, i)->claim_steps = i < 4 ? 0 : 1000000;
+    syncer_rig_until(&rig, claim_refused);
+    assert_true(pl_syncer_view_identity(rig.host->core, 4, &view));
+    assert_int_equal(view.rounds_merged, 0);
+    syncer_rig_release(&rig);
+}
+
 static uint32_t waiting_for(const struct syncer_rig *r, const struct island *is)
 {
     uint32_t count = 0;
@@ -605,6 +621,7 @@ int main(void)
         cmocka_unit_test(a_second_push_does_not_make_the_first_one_longer),
         cmocka_unit_test(a_newcomer_that_claims_a_past_is_refused),
         cmocka_unit_test(steps_nobody_can_have_done_are_refused),
+        cmocka_unit_test(nobody_is_believed_at_the_beginning_of_a_run),
         cmocka_unit_test(asking_over_and_over_takes_no_memory),
         cmocka_unit_test(a_silent_learner_delays_no_round),
         cmocka_unit_test(strangers_are_refused_with_a_sentence),
