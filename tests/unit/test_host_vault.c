@@ -2,8 +2,10 @@
  * disk (the mirror), a full disk; snapshots while rounds go on. */
 #include "syncer_rig.h"
 
+#include "base/bytes.h"
 #include "base/prng.h"
 #include "host/home.h"
+#include "host/syncer_vault.h"
 #include "os/clock.h"
 #include "seed.h"
 
@@ -91,6 +93,114 @@ static void snapshots_keep_the_journal_short(void **state)
     for (uint32_t f = 0; f < rig.run.layout.fragment_count; f++)
         assert_true(again[f] >= versions[f] && (again[f] > versions[f] || again_digests[f] == digests[f]));
     syncer_rig_reach(&rig, island_version(&rig.islands[0]) + 2);
+    syncer_rig_release(&rig);
+}
+
+/* ---- snapshots of before fragments had an order ---- */
+
+static struct pl_buf sections[PL_SECTION_ORDER + 1]; /* by tag */
+
+static enum pelago_status keep_piece(void *user, const struct pl_piece *piece)
+{
+    (void)user;
+    assert_in_range(piece->tag, PL_SECTION_CORE, PL_SECTION_ORDER);
+    return pl_buf_append(&sections[piece->tag], piece->data, piece->len);
+}
+
+/* Values of the fragment whose place in the file is `at`. */
+static uint32_t fragment_of(uint32_t at)
+{
+    return (uint32_t)pl_get_le(sections[PL_SECTION_ORDER].data + (size_t)at * 4, 4);
+}
+
+static void write_values(struct pl_snapshot_writer *w)
+{
+    const uint32_t count = rig.run.layout.fragment_count;
+    for (uint32_t f = 0; f < count; f++) {
+        const uint8_t *from = sections[PL_SECTION_VALUES].data;
+        uint32_t at = 0;
+        for (; at < count && fragment_of(at) != f; at++)
+            from += rig.run.layout.fragments[fragment_of(at)].values * 12;
+        assert_true(at < count); /* every fragment has its place */
+        assert_int_equal(pl_snapshot_write(w, from, rig.run.layout.fragments[f].values * 12, NULL),
+                         PELAGO_OK);
+    }
+}
+
+/* The same state as a program without section 5 writes it: values in the order of their fragments. */
+static void rewrite_snapshot(struct pl_dir dir, uint64_t seq)
+{
+    static uint8_t scratch[PL_BLOCK_MEMORY_BYTES], block[PL_BLOCK_MEMORY_BYTES];
+    uint8_t run_id[PL_RUN_ID_BYTES] = {0};
+    char name[PL_FILE_NAME_MAX];
+    struct pl_snapshot_header h;
+    struct pl_snapshot_writer w;
+    pl_put_le(run_id, rig.run.settings.run_id, 8);
+    const struct pl_source from = {dir, run_id, {scratch, sizeof scratch}};
+    for (uint32_t i = 0; i <= PL_SECTION_ORDER; i++)
+        pl_buf_init(&sections[i], &rig.run.alloc, 1 << 30);
+    assert_int_equal(pl_snapshot_read(&from, seq, &h, keep_piece, NULL, NULL), PELAGO_OK);
+    h.section_count = PL_SECTION_RULE;
+    for (uint32_t tag = PL_SECTION_CORE; tag <= PL_SECTION_RULE; tag++)
+        h.sections[tag - 1] = (struct pl_section){.tag = tag, .length = sections[tag].len};
+    assert_int_equal(pl_snapshot_create(&w, dir, &h, block, NULL), PELAGO_OK);
+    for (uint32_t tag = PL_SECTION_CORE; tag <= PL_SECTION_RULE; tag++) {
+        if (tag == PL_SECTION_VALUES)
+            write_values(&w);
+        else
+            assert_int_equal(pl_snapshot_write(&w, sections[tag].data, sections[tag].len, NULL), PELAGO_OK);
+    }
+    assert_int_equal(pl_snapshot_finish(&w, NULL), PELAGO_OK);
+    pl_snapshot_name(seq, name);
+    assert_int_equal(dir.ops->rename(dir.self, PL_SNAPSHOT_TEMP, name), PELAGO_OK);
+    for (uint32_t i = 0; i <= PL_SECTION_ORDER; i++)
+        pl_buf_release(&sections[i]);
+}
+
+struct seqs {
+    uint64_t at[8];
+    uint32_t count;
+};
+
+static enum pelago_status see_snapshot(void *user, const char *name)
+{
+    struct seqs *s = user;
+    uint64_t seq;
+    if (pl_snapshot_name_parse(name, &seq)) {
+        assert_true(s->count < 8);
+        s->at[s->count++] = seq;
+    }
+    return PELAGO_OK;
+}
+
+static void snapshots_without_an_order_are_read(void **state)
+{
+    (void)state;
+    uint64_t versions[16], digests[16], again[16], again_digests[16];
+    struct pl_posix_dir *folder;
+    struct seqs seqs = {.count = 0};
+    syncer_rig_init(&rig, 2);
+    rig.options.snapshot_bytes = 1 << 20;
+    syncer_rig_create(&rig);
+    syncer_rig_start(&rig);
+    syncer_rig_island(&rig, 1);
+    syncer_rig_island(&rig, 2);
+    syncer_rig_until(&rig, four_snapshots);
+    syncer_rig_versions(&rig, versions, digests);
+    syncer_rig_stop(&rig);
+    assert_int_equal(pl_posix_dir_open(&folder, &rig.run.alloc, rig.folder, PL_POSIX_DIR_EXISTING, NULL),
+                     PELAGO_OK);
+    const struct pl_dir dir = pl_posix_dir_table(folder);
+    assert_int_equal(dir.ops->list(dir.self, see_snapshot, &seqs), PELAGO_OK);
+    assert_true(seqs.count > 0);
+    for (uint32_t i = 0; i < seqs.count; i++)
+        rewrite_snapshot(dir, seqs.at[i]);
+    pl_posix_dir_close(folder);
+    syncer_rig_start(&rig);
+    assert_true(syncer_rig_logged(&rig, "journal.read snapshot="));
+    syncer_rig_versions(&rig, again, again_digests);
+    for (uint32_t f = 0; f < rig.run.layout.fragment_count; f++)
+        assert_true(again[f] >= versions[f] && (again[f] > versions[f] || again_digests[f] == digests[f]));
     syncer_rig_release(&rig);
 }
 
@@ -317,6 +427,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_restart_gives_back_what_was_announced),
         cmocka_unit_test(snapshots_keep_the_journal_short),
+        cmocka_unit_test(snapshots_without_an_order_are_read),
         cmocka_unit_test(relaxed_durability_goes_on_and_closes_well),
         cmocka_unit_test(the_mirror_takes_over_with_every_announced_version),
         cmocka_unit_test(a_journal_that_is_gone_is_not_taken_for_a_new_run),
