@@ -109,6 +109,12 @@ void pl_door_keeper_forget(struct pl_door_keeper *d, const void *who)
         pl_desk_forget(&d->desk, who);
 }
 
+void pl_door_keeper_met(struct pl_door_keeper *d, uint64_t identity)
+{
+    if (d != NULL)
+        pl_invitations_met(&d->list, identity);
+}
+
 void pl_door_keeper_view(const struct pl_door_keeper *d, struct pl_door_view *out)
 {
     *out = d->view;

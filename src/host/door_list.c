@@ -141,6 +141,12 @@ const struct pl_grant *pl_invitations_given(const struct pl_invitations *l, uint
     return NULL;
 }
 
+void pl_invitations_met(struct pl_invitations *l, uint64_t identity)
+{
+    if (identity >= l->next_identity && identity < PL_COUNT_MAX)
+        l->next_identity = identity + 1;
+}
+
 bool pl_invitations_written(struct pl_invitations *l, uint64_t identity)
 {
     for (uint32_t i = 0; i < entrants_kept(l); i++) {

@@ -55,6 +55,8 @@ const struct pl_grant *pl_invitations_use(struct pl_invitations *l, struct pl_in
 /* What the same request was given before; NULL: nothing. To be asked for whoever has shown the token's secret. */
 const struct pl_grant *pl_invitations_given(const struct pl_invitations *l, uint64_t token,
                                             const uint8_t request_sha256[static PL_SHA256_BYTES]);
+/* Somebody with this identity is there: a list that is older than that gives it to nobody else. */
+void pl_invitations_met(struct pl_invitations *l, uint64_t identity);
 /* The identity is on disk. True: that is news. */
 bool pl_invitations_written(struct pl_invitations *l, uint64_t identity);
 /* One that nobody was told of. */

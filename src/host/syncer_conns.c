@@ -184,6 +184,7 @@ static bool admit(struct pl_visitor *g, uint8_t type, uint64_t now_ns)
                                        : "the syncer is just starting; try again in a moment");
         return false;
     }
+    pl_door_keeper_met(h->door, g->peer.identity);
     g->member = m;
     g->kind = PL_VISITOR_CORE;
     g->number = number;

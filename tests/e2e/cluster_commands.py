@@ -563,6 +563,8 @@ def restored():
     s.end()
     shutil.copytree(home, copy)
     s = syncer(home)
+    later_one = Process("learner", "--join", run("invite", home, "--bare")[0].strip(), "--dir", temp / "restored-later", "--threads", 1, "--pace", "20ms")
+    later_one.until_says("shard.live")
     until(lambda: status(home)["tick"] > 400, "a lead", s.popen)
     lost = status(home)
     s.end(signal.SIGKILL)
@@ -575,7 +577,11 @@ def restored():
     assert begun["tick"] < lost["tick"] / 2 and begun["epoch"] > lost["epoch"], (begun, lost)
     until(lambda: status(home)["merges"] >= 8, "merges again", s.popen)
     assert status(home)["tick"] < lost["tick"], status(home)
-    learner.end()
+    until(lambda: status(home)["alive"] == 2, "who joined after the copy was made", s.popen)
+    newest = Process("learner", "--join", run("invite", home, "--bare")[0].strip(), "--dir", temp / "restored-newest", "--threads", 1, "--pace", "20ms")
+    until(lambda: {x["identity"] for x in status(home)["learners"] if x["alive"]} == {1, 2, 3}, "three identities", s.popen)
+    for one in (learner, later_one, newest):
+        one.end()
     s.end()
 
 

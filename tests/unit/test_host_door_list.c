@@ -136,6 +136,28 @@ static void the_list_knows_used_expired_and_wrong(void **state)
 }
 
 /* As many as fit; then those that are over make room, and open ones never do. */
+/* The list came from a copy that is older than learners that are there: nobody else becomes one of them. */
+static void identities_that_are_met_are_not_given_again(void **state)
+{
+    (void)state;
+    const uint8_t secret[PL_SECRET_BYTES] = {7}, request[PL_SHA256_BYTES] = {1};
+    struct pl_alloc alloc = pl_alloc_system();
+    struct pl_invitation *inv;
+    struct pl_invitations list;
+    uint64_t number;
+    pl_invitations_init(&list, &alloc);
+    assert_int_equal(pl_invitations_add(&list, PL_ROLE_LEARNER, 4, 0, secret, 0, &number, NULL), PELAGO_OK);
+    assert_null(pl_invitations_match(&list, number, secret, 0, &inv));
+    assert_int_equal(pl_invitations_use(&list, inv, request, 0)->identity, 1);
+    pl_invitations_met(&list, 1);
+    assert_int_equal(pl_invitations_use(&list, inv, request, 0)->identity, 2);
+    pl_invitations_met(&list, 7);
+    pl_invitations_met(&list, 5);
+    pl_invitations_met(&list, UINT64_MAX);
+    assert_int_equal(pl_invitations_use(&list, inv, request, 0)->identity, 8);
+    pl_invitations_release(&list);
+}
+
 static void the_list_is_bounded(void **state)
 {
     (void)state;
@@ -252,6 +274,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_desk_writes_for_all_who_wait),
         cmocka_unit_test(the_list_knows_used_expired_and_wrong),
+        cmocka_unit_test(identities_that_are_met_are_not_given_again),
         cmocka_unit_test(the_list_is_bounded),
         cmocka_unit_test(an_older_list_is_read_without_its_entrants),
         cmocka_unit_test(the_list_comes_back_from_its_file_and_damage_is_refused),
