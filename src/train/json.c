@@ -14,6 +14,9 @@ enum { BITS_DIGITS = 16, MEMBER_MAX = 64 };
 enum pelago_status pl_json_parse(struct pl_bytes text, const char *file, json_t **out, struct pl_error *err)
 {
     json_error_t problem;
+    *out = NULL;
+    if (text.len == 0)
+        return pl_fail(err, PELAGO_CORRUPT, "%s is empty", file);
     *out = json_loadb(text.data, text.len, JSON_REJECT_DUPLICATES, &problem);
     if (*out == NULL)
         return pl_fail(err, PELAGO_CORRUPT, "%s is not valid JSON: line %u: %s", file,
