@@ -151,6 +151,7 @@ static void rewrite_snapshot(struct pl_dir dir, uint64_t seq)
             assert_int_equal(pl_snapshot_write(&w, sections[tag].data, sections[tag].len, NULL), PELAGO_OK);
     }
     assert_int_equal(pl_snapshot_finish(&w, NULL), PELAGO_OK);
+    dir.ops->close(dir.self, w.file);
     pl_snapshot_name(seq, name);
     assert_int_equal(dir.ops->rename(dir.self, PL_SNAPSHOT_TEMP, name), PELAGO_OK);
     for (uint32_t i = 0; i <= PL_SECTION_ORDER; i++)

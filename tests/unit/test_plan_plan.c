@@ -279,7 +279,7 @@ static void test_plans_hold_against_their_simulation(void **state)
         pl_plan_scenario(seed, &in);
         make();
         assert_int_equal(pl_plan_simulate(&in, &plan.best, seed, &alloc, &s, &err), PELAGO_OK);
-        print_message("seed %u: goodput %.4f, simulated %.4f; time %.0f s, simulated %.0f s\n",
+        print_message("# seed %u: goodput %.4f, simulated %.4f; time %.0f s, simulated %.0f s\n",
                       (unsigned)seed, plan.best.goodput, s.goodput, plan.best.time_s, s.time_s);
         assert_true(fabs(plan.best.goodput / s.goodput - 1) <= 0.05);
         assert_true(fabs(plan.best.time_s / s.time_s - 1) <= 0.05);
