@@ -63,6 +63,17 @@ static int sync_retry(int fd)
     return result;
 }
 
+/* A pipe in the place of a file would be waited for, a folder opens and cannot be read. 0, or what to say. */
+static int not_a_file(int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return errno;
+    if (S_ISDIR(st.st_mode))
+        return EISDIR;
+    return S_ISFIFO(st.st_mode) ? ESPIPE : 0;
+}
+
 static enum pelago_status posix_open(void *self, const char *name, enum pl_file_mode mode,
                                      struct pl_file **out)
 {
@@ -73,9 +84,13 @@ static enum pelago_status posix_open(void *self, const char *name, enum pl_file_
     struct pl_file *file = pl_alloc_zero(&d->alloc, 1, sizeof *file);
     if (file == NULL)
         return failed(d, ENOMEM);
-    file->fd = open_retry(d->fd, name, mode == PL_FILE_READ ? O_RDONLY : O_RDWR | O_CREAT | O_TRUNC);
-    if (file->fd < 0) {
-        int code = errno;
+    /* Without O_NONBLOCK opening a pipe would wait already; it changes nothing for files. */
+    file->fd =
+        open_retry(d->fd, name, mode == PL_FILE_READ ? O_RDONLY | O_NONBLOCK : O_RDWR | O_CREAT | O_TRUNC);
+    int code = file->fd < 0 ? errno : not_a_file(file->fd);
+    if (code != 0) {
+        if (file->fd >= 0)
+            (void)close(file->fd);
         pl_alloc_free(&d->alloc, file, sizeof *file);
         return failed(d, code);
     }

@@ -154,6 +154,26 @@ static void test_names(void **state)
     assert_string_equal(pl_posix_dir_reason(posix), "No such file or directory");
 }
 
+/* Nobody writes to the pipe: waiting for that would be for ever. */
+static void test_what_is_no_file(void **state)
+{
+    (void)state;
+    struct pl_file *f;
+    char path[512];
+    (void)snprintf(path, sizeof path, "%s/pipe", temp.path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    (void)snprintf(path, sizeof path, "%s/folder", temp.path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(dir.ops->open(dir.self, "pipe", PL_FILE_READ, &f), PELAGO_IO);
+    assert_null(f);
+    assert_int_equal(dir.ops->open(dir.self, "pipe", PL_FILE_CREATE, &f), PELAGO_IO);
+    assert_int_equal(dir.ops->open(dir.self, "folder", PL_FILE_READ, &f), PELAGO_IO);
+    assert_string_equal(pl_posix_dir_reason(posix), "Is a directory");
+    assert_int_equal(dir.ops->open(dir.self, "folder", PL_FILE_CREATE, &f), PELAGO_IO);
+    assert_null(f);
+    assert_int_equal(rmdir(path), 0);
+}
+
 static void test_rename_and_remove(void **state)
 {
     (void)state;
@@ -348,6 +368,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_short_write, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_full_disk, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_names, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_no_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_rename_and_remove, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_list, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_close_on_exec, set_up, tear_down),
