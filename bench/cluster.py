@@ -112,6 +112,8 @@ def main():
     p.add_argument("--keep", action="store_true")
     p.add_argument("--faults", type=int, default=0, help="of storm")
     p.add_argument("--repeats", type=int, default=1, help="of storm: pairs, side by side")
+    p.add_argument("--data", default="builtin:tales", help="of storm: text or a token file, as pelago run takes it")
+    p.add_argument("--valid", default="", help="of storm: the same, to validate on")
     p.add_argument("--mbit", type=int, default=0, help="of lines: this rate alone")
     p.add_argument("--pelago", default="build/pelago")
     p.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
