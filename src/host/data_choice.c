@@ -1,4 +1,4 @@
-/* host/data_choice.c - see source.h. */
+/* host/data_choice.c - see data_choice.h. */
 #include "host/data_choice.h"
 
 #include "base/check.h"
@@ -37,6 +37,28 @@ static bool is_stream(const char *name)
            (stat(name, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode));
 }
 
+/* The last name stays as it is said: its ending tells what the text is, and a link may lead elsewhere tomorrow. */
+static bool absolute(const char *name, char out[static PL_PATH_MAX])
+{
+    char folder[PL_PATH_MAX], real[PL_PATH_MAX];
+    const char *slash = strrchr(name, '/');
+    const char *last = slash != NULL ? slash + 1 : name;
+    if (last[0] == '\0' || strcmp(last, ".") == 0 || strcmp(last, "..") == 0)
+        return realpath(name, out) != NULL;
+    size_t len = slash == NULL ? 1 : slash == name ? 1 : (size_t)(slash - name);
+    errno = ENAMETOOLONG;
+    if (len >= sizeof folder)
+        return false;
+    memcpy(folder, slash == NULL ? "." : name, len);
+    folder[len] = '\0';
+    if (realpath(folder, real) == NULL)
+        return false;
+    const char *between = strcmp(real, "/") == 0 ? "" : "/";
+    errno = ENAMETOOLONG;
+    return pl_fmt(out, PL_PATH_MAX, "%s%s%s", real, between, last) ==
+           strlen(real) + strlen(between) + strlen(last);
+}
+
 static enum pelago_status resolve(const char *name, char out[static PL_PATH_MAX], struct pl_error *err)
 {
     char said[LOGGED_MAX + 1];
@@ -45,7 +67,7 @@ static enum pelago_status resolve(const char *name, char out[static PL_PATH_MAX]
             return pl_fail(err, PELAGO_LIMIT, "the name of the data is too long");
         return PELAGO_OK;
     }
-    if (realpath(name, out) != NULL)
+    if (access(name, R_OK) == 0 && absolute(name, out))
         return PELAGO_OK;
     int code = errno;
     return pl_fail(err, pl_os_status(code), "%s could not be read: %s", shown(name, SAID_MAX, said),

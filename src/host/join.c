@@ -110,6 +110,15 @@ static enum pelago_status check_own(const struct pl_join *j, const struct pl_tok
     return PELAGO_OK;
 }
 
+/* Whoever is killed later goes on with the same data. */
+static enum pelago_status choose_data(struct pl_join *j, struct pl_error *err)
+{
+    return j->role == PL_ROLE_LEARNER
+               ? pl_data_choice_make(&j->choice, j->dir, j->alloc, j->data, j->local_data, err)
+               : PELAGO_OK;
+}
+
+/* Data first: a folder that is somebody remembers what was said. */
 static enum pelago_status become_somebody(struct pl_join *j, const struct pl_token *token,
                                           struct pl_error *err)
 {
@@ -119,10 +128,13 @@ static enum pelago_status become_somebody(struct pl_join *j, const struct pl_tok
             err, PELAGO_INVALID,
             "%s has not taken part in a run yet: --join TOKEN is needed, which pelago invite makes",
             j->folder);
-    if (st == PELAGO_NOTFOUND)
+    if (st == PELAGO_NOTFOUND) {
+        PL_TRY(choose_data(j, err));
         return enrol(j, token, err);
+    }
     PL_TRY(st);
-    return check_own(j, token, err);
+    PL_TRY(check_own(j, token, err));
+    return choose_data(j, err);
 }
 
 /* Where home is: who starts us says it anew, or a token does; the folder remembers. */
@@ -189,9 +201,6 @@ enum pelago_status pl_join(struct pl_join *j, struct pl_error *err)
         token = &parsed;
     }
     PL_TRY(become_somebody(j, token, err));
-    if (j->role ==
-        PL_ROLE_LEARNER) /* now: whoever is killed while it waits for home goes on with the same data */
-        PL_TRY(pl_data_choice_make(&j->choice, j->dir, j->alloc, j->data, j->local_data, err));
     PL_TRY(find_home(j, token, err));
     return get_settings(j, err);
 }

@@ -83,6 +83,27 @@ static void test_an_option_is_remembered(void **state)
     expect(NULL, NULL, false, true, text_path);
 }
 
+/* The ending of a name says what a text is, and a link may lead elsewhere tomorrow: it is not followed. */
+static void test_a_link_keeps_its_name(void **state)
+{
+    (void)state;
+    char folder[PL_PATH_MAX], link[PL_PATH_MAX], above[PL_PATH_MAX + 16];
+    assert_non_null(realpath(temp.path, folder));
+    assert_int_equal(symlink(text_path, tempdir_path(&temp, "train.jsonl")), 0);
+    assert_int_equal(symlink(folder, tempdir_path(&temp, "current")), 0);
+    assert_true(snprintf(link, sizeof link, "%s/train.jsonl", folder) < (int)sizeof link);
+    expect(NULL, tempdir_path(&temp, "train.jsonl"), true, false, link);
+    expect(NULL, tempdir_path(&temp, "current/train.jsonl"), true, false, link);
+    assert_true(snprintf(link, sizeof link, "%s/current", folder) < (int)sizeof link);
+    expect(NULL, tempdir_path(&temp, "current"), true, false, link);
+    expect(NULL, tempdir_path(&temp, "current/"), true, false, folder);
+    (void)snprintf(above, sizeof above, "%s/current/.", folder);
+    expect(NULL, above, true, false, folder);
+    expect("/", NULL, false, false, "/");
+    expect("/tmp", NULL, false, false, "/tmp");
+    assert_int_equal(unlink(tempdir_path(&temp, "current")), 0);
+}
+
 static void test_what_is_not_there_changes_nothing(void **state)
 {
     (void)state;
@@ -183,6 +204,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_an_option_is_remembered, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_link_keeps_its_name, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_not_there_changes_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_data_that_is_gone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_stream_is_over, set_up, tear_down),
