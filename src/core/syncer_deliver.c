@@ -45,6 +45,12 @@ bool pl_sync_chain(const struct fragment *fr, uint64_t from, uint64_t *bytes)
     return total <= fr->full_bytes;
 }
 
+uint64_t pl_sync_visit_bytes(const struct fragment *fr, uint32_t updates)
+{
+    uint64_t chain = fr->new_bytes * updates, most = updates == 1 ? fr->full_bytes : fr->full_bytes / 2;
+    return chain <= most && updates <= PL_RING_MAX ? chain : fr->full_bytes;
+}
+
 /* ---- what a learner says it holds ---- */
 
 static bool digest_known_wrong(const struct fragment *fr, const struct pl_item_have *have)

@@ -342,6 +342,8 @@ void pl_sync_resume_updates(struct pl_syncer *s, uint32_t m, const struct pl_arr
                             struct pl_sync_fxs *out);
 bool pl_sync_chain(const struct fragment *fr, uint64_t from, uint64_t *bytes);
 void pl_sync_ring_add(struct fragment *fr, uint64_t bytes, uint64_t old_digest);
+/* What somebody so many updates behind will be sent, if all are as long as the newest. */
+uint64_t pl_sync_visit_bytes(const struct fragment *fr, uint32_t updates);
 
 /* syncer_ledger.c */
 void pl_sync_want(struct pl_syncer *s, uint32_t m, struct pl_sync_fxs *out);

@@ -150,11 +150,11 @@ static bool fits_up(const struct pl_syncer *s, const struct learner *l, uint32_t
     return l->up_count >= MEASURED_MIN && pl_mul_div(l->up_busy_ns, s->fragment_count, pushes) <= cycle_ns(s);
 }
 
-/* And its updates? A visit is a whole value, or the chain of what the others make meanwhile. */
+/* And its updates? A visit is of what the others make meanwhile. */
 static bool fits_down(const struct pl_syncer *s, const struct learner *l, const struct fragment *fr,
                       uint32_t stride)
 {
-    uint64_t visit = pl_min64(fr->full_bytes, fr->new_bytes * pl_max32(stride / s->stretch, 1));
+    uint64_t visit = pl_sync_visit_bytes(fr, pl_max32(stride / s->stretch, 1));
     uint64_t bytes = pl_mul_div(visit, s->fragment_count, stride);
     return l->down_bytes > 0 && pl_mul_div(bytes, l->down_busy_ns, l->down_bytes) <= cycle_ns(s);
 }

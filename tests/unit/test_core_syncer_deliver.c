@@ -51,6 +51,24 @@ static void test_chain_or_whole_value(void **state)
     assert_int_equal(update_of(2)->bytes, 60);
 }
 
+/* What is expected of a line is what it then gets. */
+static void test_a_visit_is_as_long_as_expected(void **state)
+{
+    (void)state;
+    static struct fragment fr;
+    for (uint64_t bytes = 1; bytes <= 500; bytes += 13)
+        for (uint32_t behind = 1; behind <= PL_RING_MAX + 2; behind++) {
+            uint64_t chain;
+            fr = (struct fragment){.full_bytes = 400, .new_bytes = bytes};
+            for (; fr.version < behind; fr.version++)
+                pl_sync_ring_add(&fr, bytes, 0);
+            uint64_t sent = pl_sync_chain(&fr, 0, &chain) ? chain : fr.full_bytes;
+            if (sent != pl_sync_visit_bytes(&fr, behind))
+                fail_msg("%lu updates of %lu bytes: %lu sent, %lu expected", (unsigned long)behind, bytes,
+                         sent, pl_sync_visit_bytes(&fr, behind));
+        }
+}
+
 /* An update larger than the whole value is kept (it is the newest) and never sent: the value itself is shorter. */
 static void test_an_update_longer_than_the_value(void **state)
 {
@@ -428,6 +446,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         rig_unit_test(test_chain_or_whole_value),
+        cmocka_unit_test(test_a_visit_is_as_long_as_expected),
         rig_unit_test(test_an_update_longer_than_the_value),
         rig_unit_test(test_many_small_updates),
         rig_unit_test(test_a_wrong_history_is_reset),
