@@ -346,19 +346,22 @@ static void put_head(struct pl_recorder *r, bool *good, const struct pl_sync_opt
 }
 
 /* The recording of an earlier life, or something that is none at all, is not ours to overwrite. */
-static void set_aside(const char *path)
+static bool set_aside(const char *path)
 {
     char name[PL_PATH_MAX];
     struct stat info;
     if (lstat(path, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0)
-        return;
+        return true;
     for (uint64_t i = 1; i <= LIVES_MAX; i++) {
-        (void)pl_fmt(name, sizeof name, "%s.%lu", path, i);
-        if (lstat(name, &info) != 0) {
-            (void)rename(path, name);
-            return;
-        }
+        size_t len = pl_fmt(name, sizeof name, "%s.%lu", path, i);
+        errno = ENAMETOOLONG;
+        if (len + 1 >= sizeof name)
+            return false;
+        if (lstat(name, &info) != 0)
+            return rename(path, name) == 0;
     }
+    errno = EEXIST;
+    return false;
 }
 
 enum pelago_status pl_recorder_new(struct pl_recorder **out, const struct pl_alloc *alloc, const char *path,
@@ -375,9 +378,7 @@ enum pelago_status pl_recorder_new(struct pl_recorder **out, const struct pl_all
     pl_buf_init(&r->writing, &r->alloc, UINT64_C(1) << 30);
     pl_buf_init(&r->effects, &r->alloc, UINT64_C(1) << 30);
     put_head(r, &good, options, origin);
-    if (good)
-        set_aside(path);
-    r->file = good ? fopen(path, "wbe") : NULL;
+    r->file = good && set_aside(path) ? fopen(path, "wbe") : NULL;
     if (r->file != NULL)
         pl_recorder_flush(r); /* a process killed while it reads its journal leaves a recording, too */
     int code = errno;
