@@ -72,9 +72,10 @@ bool pl_door_keeper_answer(struct pl_door_keeper *d, struct pl_conn *c, const st
                            const struct pl_msg *msg, uint64_t now_ns);
 /* The connection of one who asked is gone: answered() does not come. d may be NULL. */
 void pl_door_keeper_forget(struct pl_door_keeper *d, const void *who);
-/* Something is being written: not to be freed before idle(). NULL: never. */
-/* Somebody came with a certificate of this run: after a restore from an older copy the list may not know of them. NULL is fine. */
+/* Somebody of this run is there, or in the journal: after a restore from an older copy the list may not know of them. NULL is
+ * fine. */
 void pl_door_keeper_met(struct pl_door_keeper *d, uint64_t identity);
+/* Something is being written: not to be freed before idle(). NULL: never. */
 bool pl_door_keeper_busy(const struct pl_door_keeper *d);
 
 /* For status. */

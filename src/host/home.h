@@ -8,6 +8,7 @@
  *   address           one line: where the home shard listens, as learners dial it
  *   origin            syncers: digests of version 0 (syncer_origin.c)
  *   heard             syncers: when each learner was heard last (syncer_heard.c)
+ *   lives             syncers: what this folder has lived through (syncer_mirror.c)
  *   invitations.json  home shard only: open invitations and the next identity
  *   data              learners only: what to train on, where somebody has said so (data_choice.h)
  *   complete          learners only: the syncer said that the run is over

@@ -231,11 +231,14 @@ static void tell_operator(struct pl_visitor *g)
 {
     struct pl_buf text;
     pl_buf_init(&text, &g->h->alloc, PL_CHUNK_BYTES_MAX);
-    if (pl_syncer_host_status(g->h, true, &text) == PELAGO_OK) {
+    enum pelago_status st = pl_syncer_host_status(g->h, true, &text);
+    if (st == PELAGO_OK) {
         const struct pl_blob bytes = {text.data, (uint32_t)text.len};
         say(g, &(struct pl_msg){.type = PL_MSG_ANSWER, .u.answer = {.what = PL_ASK_STATUS, .bytes = bytes}});
     } else {
-        pl_visitor_refuse(g, PL_REASON_FULL, "the syncer has no memory for its status now");
+        pl_visitor_refuse(g, PL_REASON_FULL,
+                          st == PELAGO_LIMIT ? "the syncer's status is longer than one answer may be"
+                                             : "the syncer has no memory for its status now");
     }
     pl_buf_release(&text);
 }

@@ -5,6 +5,7 @@
  *   syncer_shard.c    how a shard other than home stays in touch with home
  *   syncer_conns.c    connections, frames, updates on their way down
  *   syncer_origin.c   version 0
+ *   syncer_mirror.c   which folder may be the mirror; the small files in it
  *   syncer_values.c   values of fragments, pushes and their check
  *   syncer_merge.c    the merge and what follows from it; the same arithmetic for replay
  *   syncer_guard.c    what is too absurd to be believed: norms and claims
@@ -444,6 +445,13 @@ uint32_t pl_trust_doubted(const struct pl_syncer_host *h); /* learners that do n
 /* What is remembered, for a snapshot. */
 enum pelago_status pl_trust_save(const struct pl_syncer_host *h, struct pl_buf *out);
 enum pelago_status pl_trust_load(struct pl_syncer_host *h, const uint8_t *bytes, size_t len);
+
+/* syncer_mirror.c: each does nothing where there is no mirror, but for the note of a life, which our own folder has, too */
+
+enum pelago_status pl_mirror_check(struct pl_syncer_host *h,
+                                   struct pl_error *err); /* may it be overwritten? */
+enum pelago_status pl_mirror_copy(struct pl_syncer_host *h, struct pl_error *err);
+enum pelago_status pl_mirror_note_life(struct pl_syncer_host *h, struct pl_error *err); /* after BOOT */
 
 /* syncer_vault.c */
 enum pelago_status pl_vault_new(struct pl_syncer_host *h, struct pl_error *err);

@@ -105,75 +105,6 @@ static enum pelago_status open_folders(struct pl_syncer_host *h, struct pl_error
     return pl_posix_dir_open(&h->mirror_dir, &h->alloc, h->mirror_path, PL_POSIX_DIR_CREATE, err);
 }
 
-/* The epoch of the last life that wrote to the folder, as text; 0: not known. */
-static uint64_t read_epoch(struct pl_syncer_host *h, struct pl_posix_dir *dir)
-{
-    struct pl_buf text;
-    uint64_t epoch = 0;
-    pl_buf_init(&text, &h->alloc, 32);
-    if (pl_home_read(dir, "epoch", &text, NULL) == PELAGO_OK)
-        for (size_t i = 0; i < text.len && text.data[i] >= '0' && text.data[i] <= '9' && i < 19; i++)
-            epoch = epoch * 10 + text.data[i] - '0';
-    pl_buf_release(&text);
-    return epoch;
-}
-
-/* Our own folder first: the mirror's is never the larger one but where it has gone on by itself. */
-static enum pelago_status keep_epoch(struct pl_syncer_host *h, struct pl_error *err)
-{
-    char text[32];
-    struct pl_sync_view view;
-    pl_syncer_view(h->core, &view);
-    const struct pl_bytes bytes = {(const uint8_t *)text, pl_fmt(text, sizeof text, "%lu\n", view.epoch)};
-    PL_TRY(pl_home_write(h->dir, "epoch", bytes, false, err));
-    return h->mirror_home != NULL ? pl_home_write(h->mirror_home, "epoch", bytes, false, err) : PELAGO_OK;
-}
-
-/* What a mirror has is replaced by what we have: not where it is another run's, or newer. */
-static enum pelago_status check_mirror(struct pl_syncer_host *h, struct pl_error *err)
-{
-    struct pl_settings there;
-    if (h->mirror_home == NULL)
-        return PELAGO_OK;
-    enum pelago_status st = pl_home_load_settings(h->mirror_home, &h->alloc, &there, NULL, err);
-    if (st == PELAGO_NOTFOUND)
-        return PELAGO_OK;
-    if (st != PELAGO_OK || there.run_id != h->settings.run_id)
-        return pl_fail(
-            err, PELAGO_INVALID,
-            "the mirror %s holds another run, which would be lost: give --mirror a folder of its own",
-            h->mirror_path);
-    if (read_epoch(h, h->mirror_home) > read_epoch(h, h->dir))
-        return pl_fail(err, PELAGO_INVALID,
-                       "the mirror %s has gone on without %s: start with --dir %s, or give another --mirror",
-                       h->mirror_path, h->folder, h->mirror_path);
-    return PELAGO_OK;
-}
-
-/* Copies the small files, so that the mirror alone can take over. */
-static enum pelago_status copy_small(struct pl_syncer_host *h, struct pl_error *err)
-{
-    static const struct {
-        const char *name;
-        bool secret;
-    } files[] = {{"settings.json", false}, {"tokenizer.json", false}, {"credentials", true},
-                 {"authority", true},      {"operator", true},        {"invitations.json", true},
-                 {"address", false},       {"home", false},           {"listen", false},
-                 {"origin", false}};
-    for (size_t i = 0; h->mirror_home != NULL && i < sizeof files / sizeof files[0]; i++) {
-        struct pl_buf bytes;
-        pl_buf_init(&bytes, &h->alloc, PL_JSON_BYTES_MAX);
-        enum pelago_status st = pl_home_read(h->dir, files[i].name, &bytes, err);
-        if (st == PELAGO_OK)
-            st = pl_home_write(h->mirror_home, files[i].name, (struct pl_bytes){bytes.data, bytes.len},
-                               files[i].secret, err);
-        pl_buf_release(&bytes);
-        if (st != PELAGO_NOTFOUND)
-            PL_TRY(st);
-    }
-    return PELAGO_OK;
-}
-
 static bool has_file(struct pl_posix_dir *dir, const char *name)
 {
     struct pl_dir table = pl_posix_dir_table(dir);
@@ -301,6 +232,15 @@ static enum pelago_status renew_own(struct pl_syncer_host *h, const struct pl_cr
     return pl_home_load_credentials(h->dir, "credentials", &h->alloc, &h->own, err);
 }
 
+/* The list may be older than the journal, in a copy. */
+static void meet_known(struct pl_syncer_host *h)
+{
+    struct pl_learner_view one;
+    for (uint32_t i = 0; i < h->options.learners_max; i++)
+        if (pl_syncer_view_learner(h->core, i, &one))
+            pl_door_keeper_met(h->door, one.identity);
+}
+
 static enum pelago_status open_door(struct pl_syncer_host *h, struct pl_error *err)
 {
     struct pl_credentials ca;
@@ -321,7 +261,9 @@ static enum pelago_status open_door(struct pl_syncer_host *h, struct pl_error *e
                                                .idle = door_idle,
                                                .log = door_log,
                                                .user = h}};
-    return pl_door_keeper_new(&h->door, &o, err);
+    PL_TRY(pl_door_keeper_new(&h->door, &o, err));
+    meet_known(h);
+    return PELAGO_OK;
 }
 
 /* ---- start ---- */
@@ -344,7 +286,7 @@ static uint64_t minutes(void)
 static enum pelago_status begin(struct pl_syncer_host *h, struct pl_error *err)
 {
     PL_TRY(load_folder(h, err));
-    PL_TRY(check_mirror(h, err));
+    PL_TRY(pl_mirror_check(h, err));
     PL_TRY(build_core(h, err));
     PL_TRY(pl_heard_new(h, err));
     PL_TRY(pl_origin_tell(h, err));
@@ -358,12 +300,13 @@ static enum pelago_status begin(struct pl_syncer_host *h, struct pl_error *err)
     else
         PL_TRY(pl_announcer_new(h, err));
     PL_TRY(write_address(h, err));
-    PL_TRY(copy_small(h, err));
+    PL_TRY(pl_mirror_copy(h, err));
     pl_trust_tell(h);
     pl_shost_step(h, &(struct pl_sync_event){.kind = PL_SYNC_EV_BOOT, .u.boot.epoch_least = minutes()});
+    PL_TRY(pl_mirror_note_life(h, err)); /* nothing may fail once the vault is at work */
     PL_TRY(pl_vault_flush(h, err));
     pl_assert(h->listening);
-    return keep_epoch(h, err);
+    return PELAGO_OK;
 }
 
 enum pelago_status pl_syncer_host_start(struct pl_syncer_host **out, const struct pl_syncer_host_options *o,
