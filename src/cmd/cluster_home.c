@@ -142,9 +142,11 @@ enum pelago_status pl_operator_ask(const struct pl_operator *o, const struct pl_
     enum pelago_status st = PELAGO_UNREACHABLE;
     if (o->near[0] != '\0')
         st = pl_door_ask(&alloc, o->near, &o->own, q, patience_ns, out, err);
-    /* Where nothing answered in all that time it is there and busy. */
-    if (st != PELAGO_UNREACHABLE || pl_clock_ns() - begin_ns >= patience_ns)
+    /* On a machine that only shares the folder there is nobody, or somebody else. Where nothing answered in all that time it is
+     * there and busy. */
+    if (st == PELAGO_OK || st == PELAGO_DENIED || pl_clock_ns() - begin_ns >= patience_ns)
         return st;
+    out->len = 0;
     return pl_door_ask(&alloc, o->address, &o->own, q, patience_ns, out, err);
 }
 

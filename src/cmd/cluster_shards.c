@@ -24,6 +24,8 @@ static json_t *asked(const struct pl_operator *who, uint32_t shard, const char *
     json_t *root = NULL;
     struct pl_buf text;
     (void)pl_fmt(other.address, sizeof other.address, "%s", address);
+    if (shard > 0)
+        other.near[0] = '\0'; /* that is home's */
     pl_buf_init(&text, &alloc, PL_JSON_BYTES_MAX);
     if (pl_operator_ask(&other, &q, patience_ns, &text, NULL) == PELAGO_OK)
         (void)pl_json_parse((struct pl_bytes){text.data, text.len}, status_name, &root, NULL);
