@@ -121,11 +121,13 @@ static int resume(struct pl_run *r)
     return code;
 }
 
-/* A beginning that failed leaves these. */
+/* A beginning that failed or was killed leaves these. */
 static enum pelago_status see_name(void *user, const char *name)
 {
+    static const char unfinished[] = "syncer.partial-";
     (void)user;
-    return strcmp(name, "log") == 0 || strcmp(name, "lock") == 0 ? PELAGO_OK : PELAGO_STALE;
+    return strcmp(name, "log") == 0 || strncmp(name, unfinished, sizeof unfinished - 1) == 0 ? PELAGO_OK
+                                                                                             : PELAGO_STALE;
 }
 
 /* Files of a run are written under plain names: in a folder of other things they would take the place of some. */

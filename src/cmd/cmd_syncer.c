@@ -144,10 +144,13 @@ static void on_signal(uv_signal_t *handle, int number)
         _exit(128 + number);
     if (wish == PL_STOP_ECHO)
         return;
-    if (s->finished && !s->saving) /* a run whose model is not there yet is not over */
+    if (s->finished && !s->saving && !s->failed) /* a run whose model is not there yet is not over */
         keep_status(s);
     pl_log_line(NULL, "syncer.stop a signal asked for it; what is announced is on disk");
     stop(s);
+    uv_update_time(handle->loop);
+    s->stop.at_ms =
+        uv_now(handle->loop); /* on a busy disk this took a while: the same wish may only be read now */
 }
 
 static void on_failed(void *user, const struct pl_error *why)

@@ -10,6 +10,7 @@
 #include "base/num.h"
 #include "cmd/options.h"
 #include "cmd/peak.h"
+#include "cmd/stop.h"
 #include "cmd/text.h"
 #include "cmd/train_args.h"
 #include "cmd/train_sample.h"
@@ -59,13 +60,14 @@ static void on_signal(int number)
         caught = number;
 }
 
-static void listen(void)
+static void heed_signals(void)
 {
     struct sigaction action = {.sa_handler = on_signal};
     const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
     (void)sigemptyset(&action.sa_mask);
     for (unsigned i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-        (void)sigaction(numbers[i], &action, NULL);
+        if (numbers[i] != SIGHUP || pl_stop_hangs_up())
+            (void)sigaction(numbers[i], &action, NULL);
 }
 
 /* ---- getting ready ---- */
@@ -444,7 +446,7 @@ static int run(struct run *r)
     v->total_steps = last_step(r);
     v->flops_token = pl_model_config_flops(&r->plan.trainer.config, r->plan.trainer.seq);
     introduce(r);
-    listen();
+    heed_signals();
     v->begin_ns = v->shown_ns = r->saved_ns = pl_clock_ns();
     code = train(r) == PELAGO_OK ? finish(r) : give_up(r);
     if (!pl_train_view_close_log(v) && code == PL_EXIT_OK) {

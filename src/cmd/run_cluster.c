@@ -23,21 +23,20 @@ static const uint64_t watcher_pause_ns = PL_SEC, keep_ns = 5 * PL_SEC;
 
 /* ---- signals: blocked, but while we wait ---- */
 
-static volatile sig_atomic_t caught;
+static struct pl_stop wish; /* the handlers', which keep each other out */
 static sigset_t while_waiting;
 
 static void on_signal(int number)
 {
     if (number == SIGCHLD || number == SIGWINCH)
         return;
-    if (caught != 0)
+    if (pl_stop_heard(&wish, number, pl_clock_ns() / PL_MS) == PL_STOP_AT_ONCE)
         _exit(128 + number); /* children go with us */
-    caught = number;
 }
 
 int pl_run_caught(void)
 {
-    return caught;
+    return wish.caught;
 }
 
 static void heed_signals(void)
@@ -46,7 +45,7 @@ static void heed_signals(void)
     struct sigaction action = {.sa_handler = on_signal};
     sigset_t blocked;
     (void)sigemptyset(&blocked);
-    (void)sigemptyset(&action.sa_mask);
+    (void)sigfillset(&action.sa_mask);
     for (unsigned i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         if (numbers[i] == SIGHUP && !pl_stop_hangs_up())
             continue;

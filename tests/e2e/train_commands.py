@@ -39,8 +39,8 @@ def refused(sentence, *words, code=1):
     assert sorted(temp.rglob("*")) == before, f"{words} left something behind"
 
 
-def start(*words):
-    return subprocess.Popen([PELAGO, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def start(*words, **options):
+    return subprocess.Popen([PELAGO, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
 def wait_for_steps(process, log, count):
@@ -83,6 +83,17 @@ def interruptions():
     longer = run("train", "--resume", "--out", temp / "straight", "--steps", 410, "--quiet")[0]
     assert longer.startswith("validation: loss") and longer.count("\n") == 2, longer
     assert (temp / "straight" / "state-00000410.json").exists()
+
+
+def kept_by_nohup():
+    """Whoever says nohup trains on when the terminal goes away."""
+    log = temp / "nohup.log"
+    process = start("train", *TINY, "--steps", 400, "--threads", 1, "--out", temp / "nohup", "--log", log,
+                    preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    wait_for_steps(process, log, 20)
+    process.send_signal(signal.SIGHUP)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0 and "400 steps of 64" in out, (process.returncode, out, err)
 
 
 def one_at_a_time():
@@ -415,9 +426,10 @@ def full_disk():
     print(f"# full disk: {'a tmpfs' if mounted else 'a limit on file sizes (no right to mount)'}")
 
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup
 with tempfile.TemporaryDirectory() as folder_name:
     temp = Path(folder_name)
-    for test in (interruptions, one_at_a_time, others_files, going_back, second_signal, without_folder, plain_lines,
+    for test in (interruptions, kept_by_nohup, one_at_a_time, others_files, going_back, second_signal, without_folder, plain_lines,
                  live_line, evaluations, benchmark, wrong_input, interrupted_encode, wrong_tokens, no_number, full_disk):
         test()
         print(f"ok - {test.__name__.replace('_', ' ')}", flush=True)
