@@ -173,29 +173,31 @@ def allowed_bytes(s):
 
 
 def peak_of(args, model):
-    """(peak, allowed, last status) of a syncer, once rings are full and a snapshot was taken; in the short form after two rounds."""
+    """(peak, allowed, last status, it came so far) of a syncer, once rings are full and a snapshot was taken; in the short form after
+    two rounds."""
     step, seconds, versions, snapshots = ("100ms", 20, 2, 0) if args.short else ("250ms", 150, 17, 1)
     c = Crowd(args, 8, model, step, ["--stub-dense"])
     try:
         c.invite()
         s, _ = c.gather(60)
-        allowed, deadline = 0, time.monotonic() + seconds
+        full, allowed, deadline = False, 0, time.monotonic() + seconds
         while time.monotonic() < deadline:
             s = c.status() or s
             allowed = max(allowed, allowed_bytes(s))
-            if min(f["version"] for f in s["fragments"]) >= versions and s["snapshots"] >= snapshots:
+            full = min(f["version"] for f in s["fragments"]) >= versions and s["snapshots"] >= snapshots
+            if full:
                 break
             time.sleep(0.5)
-        return peak_bytes(c.syncer.pid), allowed, s
+        return peak_bytes(c.syncer.pid), allowed, s, full
     finally:
         c.stop()
 
 
 def row_memory(args):
-    (small, small_allowed, _), (large, allowed, s) = (peak_of(args, model) for model in ("1m", args.model))
+    (small, small_allowed, _, small_full), (large, allowed, s, full) = (peak_of(args, model) for model in ("1m", args.model))
     needs, may = large - small, allowed - small_allowed
     bar = may * 1.5 if args.short else may  # what cannot be seen in seconds is the ring, what can, something that is kept for good
-    emit("memory", round(needs / 1e6, 1), round(bar / 1e6, 1), needs <= bar, allowed=round(may / 1e6, 1), unit="MB", model=args.model, learners=s["known"],
+    emit("memory", round(needs / 1e6, 1), round(bar / 1e6, 1), needs <= bar and small_full and full, full=small_full and full, allowed=round(may / 1e6, 1), unit="MB", model=args.model, learners=s["known"],
          params=s["params"], bytes_per_param=round(needs / s["params"], 2), peak_bytes=large, peak_bytes_of_1m=small, tau_eff=s["overlap_eff"],
          versions=min(f["version"] for f in s["fragments"]), snapshots=s["snapshots"])
 

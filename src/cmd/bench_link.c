@@ -214,9 +214,11 @@ static bool print_loopback(const struct call *call, const struct figures *f)
     }
     printf("loopback, TLS on: %.2f GB/s; AES-128-GCM alone %.2f GB/s a core (%.0f%%, bar %.0f%%: %s)\n",
            f->ours * 1e-9, f->aes * 1e-9, share * 100, loopback_bar * 100, verdict);
-    printf("iperf3 without TLS: %.2f GB/s (%.0f%%)\n", f->iperf3 * 1e-9, of_iperf3 * 100);
-    printf("one core a side for the cipher and for what iperf3 does: at most %.2f GB/s (%.0f%%)\n",
-           limit * 1e-9, limit_share * 100);
+    if (f->iperf3 > 0)
+        printf("iperf3 without TLS: %.2f GB/s (%.0f%%)\n", f->iperf3 * 1e-9, of_iperf3 * 100);
+    if (limit > 0)
+        printf("one core a side for the cipher and for what iperf3 does: at most %.2f GB/s (%.0f%%)\n",
+               limit * 1e-9, limit_share * 100);
     printf("processor seconds a GB: sender %.2f, receiver %.2f, of which AES %.2f each\n", f->sender_s * 1e9,
            f->receiver_s * 1e9, aes_s);
     return !missed;
