@@ -166,6 +166,10 @@ def replays():
     brief.end()
     for name in ("brief.events", "brief.events.1"):  # one for each life
         assert "the same effects again" in run("replay", temp / name)[0]
+    longest = temp / ("x" * 254)  # there is no name for it to be kept under
+    longest.write_bytes(b"somebody's")
+    refused("the recording", "syncer", "--dir", temp / "brief", "--listen", "127.0.0.1:0", "--record", longest)
+    assert longest.read_bytes() == b"somebody's"
     whole = bytearray((temp / "events").read_bytes())
     for at in random.sample(range(len(whole)), 40):  # an assertion would leave with 134
         damaged = whole[:]
@@ -173,7 +177,8 @@ def replays():
         (temp / "damaged").write_bytes(damaged)
         done = subprocess.run(words_of(("replay", temp / "damaged")), capture_output=True, text=True, check=False)
         # A length that is longer than what is there looks like a file that ends early.
-        assert done.returncode == 1 or "ends inside" in done.stdout, (at, done)
+        whole_sentence = done.returncode == 1 and done.stderr.startswith("pelago replay: ") and done.stderr.count("\n") == 1
+        assert whole_sentence or "ends inside" in done.stdout, (at, done)
     (temp / "noise").write_bytes(b"PELAGOR3" + os.urandom(100))
     refused(f"pelago replay: the recording {temp}/noise: it is not one of a syncer, or it is cut off.", "replay", temp / "noise")
     whole[-9] ^= 1
@@ -470,6 +475,16 @@ def one_wish():
         process.popen.send_signal(signal.SIGINT)
         assert process.popen.wait(PATIENCE) in (128 + signal.SIGTERM, 128 + signal.SIGINT), process.said()
         assert last in process.said(), process.said()
+    out = temp / "wish-run"
+    (out / "syncer.partial-1").mkdir(parents=True)  # somebody was killed here before there was a run
+    p = Process("run", "--out", out, *TINY, "--learners", 1, "--tokens", "100M", "--threads", 1, "--pace", "100ms", "--quiet")
+    until(lambda: (status_or_none(out) or {"merges": 0})["merges"] > 0, "a merge", p.popen)
+    p.popen.send_signal(signal.SIGHUP)
+    time.sleep(0.02)  # as a shell and its terminal say it
+    p.popen.send_signal(signal.SIGHUP)
+    assert p.popen.wait(PATIENCE) == 128 + signal.SIGHUP, p.said()
+    logs = {log.name: log.read_text() for log in (out / "log").iterdir()}
+    assert any("learner.end" in text for text in logs.values()) and any("syncer.end stopped" in text for text in logs.values()), logs
     # a terminal that goes away, and one that nohup keeps from mattering
     s = syncer(temp / "wish")
     learner = Process("learner", "--dir", temp / "wish1", "--threads", 1, "--pace", "100ms")
@@ -513,6 +528,14 @@ def mirror():
     assert kept == {one.name: one.read_bytes() for one in home.iterdir()}
     s = syncer(home, "--mirror", copy)  # the other way round
     s.end()
+    for alone in (home, copy):  # each by itself: neither is the other's mirror any more, whichever lived last
+        syncer(alone).end()
+    for one, mirror in ((home, copy), (copy, home)):
+        refused(f"the mirror {mirror} has gone on without {one}", "syncer", "--dir", one, "--listen", "127.0.0.1:0", "--mirror", mirror, code=2)
+    refused("m1 holds a learner, which would be lost", "syncer", "--dir", home, "--listen", "127.0.0.1:0", "--mirror", temp / "m1", code=2)
+    lives = (copy / "lives").read_bytes()
+    (copy / "lives").write_bytes(lives[:-1])  # cut off
+    refused("has gone on without", "syncer", "--dir", home, "--listen", "127.0.0.1:0", "--mirror", copy, code=2)
 
 
 def moved():
@@ -577,8 +600,16 @@ def restored():
     assert begun["tick"] < lost["tick"] / 2 and begun["epoch"] > lost["epoch"], (begun, lost)
     until(lambda: status(home)["merges"] >= 8, "merges again", s.popen)
     assert status(home)["tick"] < lost["tick"], status(home)
-    until(lambda: status(home)["alive"] == 2, "who joined after the copy was made", s.popen)
+    until(lambda: {x["identity"] for x in status(home)["learners"] if x["rounds_merged"]} == {1, 2}, "who joined after the copy was made", s.popen)
+    later_one.end()
+    s.end()
+    invitations = json.loads((home / "invitations.json").read_text())  # as they were in the copy; the journal knows better
+    (home / "invitations.json").write_text(json.dumps({**invitations, "next_identity": 2}))
+    s = Process("syncer", "--dir", home, **later)
+    s.until_says("syncer.listen")
     newest = Process("learner", "--join", run("invite", home, "--bare")[0].strip(), "--dir", temp / "restored-newest", "--threads", 1, "--pace", "20ms")
+    newest.until_says("enrolled as learner 3")
+    later_one = Process("learner", "--dir", temp / "restored-later", "--threads", 1, "--pace", "20ms")
     until(lambda: {x["identity"] for x in status(home)["learners"] if x["alive"]} == {1, 2, 3}, "three identities", s.popen)
     for one in (learner, later_one, newest):
         one.end()
@@ -918,9 +949,13 @@ def shards():
     """Two processes share the model; the report's model is put together from both."""
     out = temp / "shards"
     p = Process("run", "--out", out, *TINY, "--shards", 2, "--learners", 2, "--tokens", "60k", "--threads", 1, "--pace", "10ms", "--quiet")
-    other = lambda: ((status_or_none(out) or {}).get("others") or [{"merged_tokens": 0}])[0]
-    until(lambda: other()["merged_tokens"] > 0, "what the other shard says", p.popen)
-    assert other()["shard"] == 1 and other()["bytes_up"] > 0, other()
+    seen = []
+
+    def heard():
+        seen[:] = (status_or_none(out) or {}).get("others") or []
+        return seen and seen[0]["merged_tokens"] > 0
+    until(heard, "what the other shard says", p.popen)
+    assert seen[0]["shard"] == 1 and seen[0]["bytes_up"] > 0, seen
     assert p.popen.wait(PATIENCE) == 0 and "validation: loss" in p.said(), p.said()
     result = json.loads((out / "report.json").read_text())["result"]
     assert result["loss"] < 5.6 and result["goodput"] > 0.8, result
@@ -928,6 +963,26 @@ def shards():
     assert abs(said["goodput"] - result["goodput"]) < 1e-5 and said["merged_tokens"] < 0.6 * said["tokens"], said
     assert result["merged_tokens"] == said["merged_tokens"] + said["others"][0]["merged_tokens"], (result, said)
     assert result["bytes_up"] == said["bytes_up"] + said["others"][0]["bytes_up"], (result, said)
+    refused("syncer-1 holds another shard, which would be lost", "syncer", "--dir", out / "syncer", "--listen", "127.0.0.1:0", "--linger", "1h",
+            "--mirror", out / "syncer-1", code=2)
+
+
+def shards_elsewhere():
+    """Whoever asks beside a home that learners dial by another address hears of all shards, and nobody is refused for it."""
+    home, further = temp / "home-shard", temp / "further-shard"
+    with socket.socket() as free:
+        free.bind(("0.0.0.0", 0))
+        port = free.getsockname()[1]
+    s = Process("syncer", "--dir", home, *TINY, "--tokens", "100M", "--shards", 2, "--listen", f"0.0.0.0:{port}", "--advertise", f"localhost:{port}")
+    s.until_says("syncer.listen")
+    token = run("invite", home, "--bare", "--role", "shard")[0].strip()
+    other = Process("syncer", "--dir", further, "--shard", 1, "--join", token, "--listen", "127.0.0.1:0")
+    other.until_says("syncer.listen")
+    until(lambda: len(status(home)["others"]) == 1, "what the other shard says", other.popen)
+    said = status(home)
+    assert said["address"].startswith("localhost:") and said["others"][0]["shard"] == 1 and said["refused"] == 0, said
+    other.end()
+    s.end()
 
 
 def counted(out):
@@ -1002,10 +1057,11 @@ def live_screen():
     s.end()
 
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup
 with tempfile.TemporaryDirectory() as name:
     temp = Path(name)
     parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, private_text, leaving, one_wish, slow_end, an_early_stop, mirror, moved, restored, forwarded, moved_home, units, full_disk, whole_run, ended_in_time, parent_dies,
-             hopeless, left_out, broken_links, shards, restarts_count, codecs, live_screen]
+             hopeless, left_out, broken_links, shards, shards_elsewhere, restarts_count, codecs, live_screen]
     try:
         for part in parts:
             if not sys.argv[2:] or part.__name__ in sys.argv[2:]:
