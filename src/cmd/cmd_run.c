@@ -84,6 +84,7 @@ static void recall_machine(struct pl_run *r)
         pl_home_read(dir, "run.json", &text, NULL) == PELAGO_OK &&
         pl_json_parse((struct pl_bytes){text.data, text.len}, "run.json", &root, NULL) == PELAGO_OK) {
         const struct pl_json j = {root, "run.json", &err};
+        r->time_is_past = r->args.time_ns == 0 && json_is_integer(pl_json_find(&j, "ends_at"));
         recall_number(&j, "machine.threads", &r->args.threads);
         r->args.proxy = r->args.proxy || json_is_true(pl_json_find(&j, "machine.proxy"));
         recall_number(&j, "machine.relaxed", &r->args.relaxed);
@@ -282,6 +283,15 @@ static int say_stopped(struct pl_run *r)
     return 128 + pl_run_caught();
 }
 
+/* Whoever asked while the last learners left wants no minutes of judging. */
+static int say_unjudged(const struct pl_run *r)
+{
+    printf("the run is complete; to judge its model: pelago run --resume --out ");
+    pl_text_quote(stdout, r->args.out);
+    printf("\n");
+    return 128 + pl_run_caught();
+}
+
 /* ---- the whole ---- */
 
 /* The time is over: closing rounds take everybody's remainder. Asked again where the answer was lost; it is the same end. */
@@ -305,6 +315,11 @@ static void end_in_time(struct pl_run *r, uint64_t *asked_ns)
 static int watch(struct pl_run *r)
 {
     uint64_t asked_ns = 0;
+    if (r->time_is_past)
+        fprintf(stderr,
+                "pelago run: the --time of before has stopped; the run goes on to its %s tokens unless "
+                "--time is said again\n",
+                pl_view_count((double)r->settings.total_tokens).at);
     enum pelago_status st = start_all(r);
     while (st == PELAGO_OK && pl_run_caught() == 0 && !pl_run_complete(r)) {
         end_in_time(r, &asked_ns);
@@ -320,7 +335,7 @@ static int watch(struct pl_run *r)
         return say_stopped(r);
     }
     let_leave(r);
-    return pl_run_report(r);
+    return pl_run_caught() != 0 ? say_unjudged(r) : pl_run_report(r);
 }
 
 /* Every syncer said its last word: nothing is left to train. */

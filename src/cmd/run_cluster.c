@@ -39,6 +39,27 @@ int pl_run_caught(void)
     return wish.caught;
 }
 
+/* Judging waits for nothing that a signal could end in between: it ends all of it. */
+static void leave_unjudged(int number)
+{
+    static const char said[] =
+        "\npelago run: stopped before the model was judged; the same with --resume judges it\n";
+    ssize_t n = write(STDERR_FILENO, said, sizeof said - 1);
+    (void)n;
+    _exit(128 + number);
+}
+
+void pl_run_heed_at_end(void)
+{
+    const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = leave_unjudged};
+    (void)sigfillset(&action.sa_mask);
+    for (unsigned i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (numbers[i] != SIGHUP || pl_stop_hangs_up())
+            (void)sigaction(numbers[i], &action, NULL);
+    (void)sigprocmask(SIG_SETMASK, &while_waiting, NULL);
+}
+
 static void heed_signals(void)
 {
     const int numbers[] = {SIGCHLD, SIGWINCH, SIGINT, SIGTERM, SIGHUP};

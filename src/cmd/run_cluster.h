@@ -59,6 +59,7 @@ struct pl_run {
     struct pl_screen screen;
     struct pl_run_history history;
     struct pl_run_totals totals;           /* of what the syncers count, over their restarts */
+    bool time_is_past;                     /* it goes on without the --time of before */
     uint64_t begin_ns, drawn_ns, heard_ns; /* heard: the last status */
     uint64_t kept_ns;                      /* when totals were written to run.json */
     uint64_t ends_at_s;                    /* the date at which --time is over; 0: without */
@@ -71,6 +72,8 @@ struct pl_run {
 
 /* 0, or the number of the signal that asks us to end. */
 int pl_run_caught(void);
+/* Nothing is left that would have to stop: from now on a signal ends this process, with a sentence. */
+void pl_run_heed_at_end(void);
 
 /* run_cluster.c */
 enum pelago_status pl_run_prepare(struct pl_run *r); /* words, names, signals; settings are known */

@@ -230,6 +230,15 @@ static void say_result(const struct pl_run *r, const struct pl_run_result *e)
     printf("\n");
 }
 
+/* Of a large model it takes minutes. */
+static void say_judging(const struct pl_run *r)
+{
+    if (!r->args.quiet)
+        printf("judging the model on up to %s tokens; Ctrl-C leaves that for --resume\n",
+               pl_view_count((double)r->settings.eval_tokens).at);
+    (void)fflush(stdout);
+}
+
 int pl_run_report(struct pl_run *r)
 {
     struct pl_weights w = {.alloc = r->alloc};
@@ -238,8 +247,11 @@ int pl_run_report(struct pl_run *r)
     pl_buf_init(&w.tokenizer, &w.alloc, PL_TOKENIZER_BYTES_MAX);
     pl_run_take_last_status(r);
     enum pelago_status st = assemble(r, &w);
-    if (st == PELAGO_OK)
+    if (st == PELAGO_OK) {
+        say_judging(r);
+        pl_run_heed_at_end();
         st = judge(r, &w, &e);
+    }
     if (st == PELAGO_OK)
         st = write_reports(r, &e);
     if (st == PELAGO_OK)
