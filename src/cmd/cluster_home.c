@@ -47,10 +47,22 @@ enum pelago_status pl_path_read_line(const char *path, char *out, size_t cap, st
     return PELAGO_OK;
 }
 
+/* The whole line that invite prints will do. */
+static enum pelago_status read_token(const char *path, char out[static PL_TOKEN_TEXT_MAX],
+                                     struct pl_error *err)
+{
+    char line[2 * PL_TOKEN_TEXT_MAX];
+    PL_TRY(pl_path_read_line(path, line, sizeof line, err));
+    const char *token = strstr(line, "pelago1-");
+    (void)pl_fmt(out, PL_TOKEN_TEXT_MAX, "%s", token != NULL ? token : line);
+    out[strcspn(out, " \t")] = '\0';
+    return PELAGO_OK;
+}
+
 enum pelago_status pl_token_given(const char *given, char out[static PL_TOKEN_TEXT_MAX], struct pl_error *err)
 {
     if (given[0] == '@')
-        return pl_path_read_line(given + 1, out, PL_TOKEN_TEXT_MAX, err);
+        return read_token(given + 1, out, err);
     if (strlen(given) >= PL_TOKEN_TEXT_MAX)
         return pl_fail(err, PELAGO_INVALID, "the token is too long to be one; copy the whole line again");
     (void)pl_fmt(out, PL_TOKEN_TEXT_MAX, "%s", given);

@@ -6,6 +6,7 @@
 #include "base/num.h"
 #include "cmd/cluster_args.h"
 #include "host/syncer_host.h"
+#include "train/batches.h"
 #include "train/dataset.h"
 
 #include <math.h>
@@ -106,6 +107,16 @@ enum pelago_status pl_cluster_settings(const struct pl_cluster_args *a, struct p
     return pl_settings_check(s, err);
 }
 
+/* Learners would find it out one by one. */
+static enum pelago_status check_length(const struct pl_alloc *alloc, const struct pl_dataset *d,
+                                       const struct pl_trainer_options *trainer, struct pl_error *err)
+{
+    struct pl_batches batches;
+    PL_TRY(pl_batches_init(&batches, alloc, &d->train, trainer->seq, trainer->seed, err));
+    pl_batches_release(&batches);
+    return PELAGO_OK;
+}
+
 enum pelago_status pl_cluster_open_data(const struct pl_cluster_args *a, struct pl_train_plan *plan,
                                         struct pl_settings *s, struct pl_buf *tokenizer, struct pl_error *err)
 {
@@ -118,7 +129,9 @@ enum pelago_status pl_cluster_open_data(const struct pl_cluster_args *a, struct 
                                    .seed = plan->trainer.seed};
     struct pl_dataset *d = NULL;
     PL_TRY(pl_dataset_open(&d, &alloc, &o, err));
-    enum pelago_status st = pl_train_plan_settle(plan, d->vocab, err);
+    enum pelago_status st = check_length(&alloc, d, &plan->trainer, err);
+    if (st == PELAGO_OK)
+        st = pl_train_plan_settle(plan, d->vocab, err);
     s->trainer.config = plan->trainer.config;
     if (st == PELAGO_OK && d->tokenizer != NULL) {
         struct pl_bytes json = pl_tokenizer_json(d->tokenizer);

@@ -67,6 +67,10 @@ static enum pelago_status resolve(const char *name, char out[static PL_PATH_MAX]
             return pl_fail(err, PELAGO_LIMIT, "the name of the data is too long");
         return PELAGO_OK;
     }
+    struct stat info;
+    if (stat(name, &info) == 0 && (S_ISDIR(info.st_mode) || (S_ISREG(info.st_mode) && info.st_size == 0)))
+        return pl_fail(err, PELAGO_INVALID, "%s is %s, not a text or a token file",
+                       shown(name, SAID_MAX, said), S_ISDIR(info.st_mode) ? "a folder" : "empty");
     if (access(name, R_OK) == 0 && absolute(name, out))
         return PELAGO_OK;
     int code = errno;

@@ -78,7 +78,7 @@ static enum pelago_status open_data(struct pl_learner_host *h, struct pl_error *
     pl_data_choice_line(&h->choice, s, line);
     pl_lhost_log(h, "%s", line);
     enum pelago_status st = pl_dataset_open(&h->data, &h->alloc, &o, &why);
-    if (st == PELAGO_NOTFOUND && h->choice.name[0] == '\0')
+    if ((st == PELAGO_NOTFOUND || st == PELAGO_IO || st == PELAGO_DENIED) && h->choice.name[0] == '\0')
         return pl_fail(err, st, "%s; say where this machine has the run's data with --data PATH", why.text);
     if (st != PELAGO_OK)
         return pl_fail(err, st, "%s", why.text);

@@ -141,6 +141,8 @@ static enum pelago_status load_folder(struct pl_syncer_host *h, struct pl_error 
     PL_TRY(pl_home_load_credentials(h->dir, "credentials", &h->alloc, &h->own, err));
     if (h->own.run_id != h->settings.run_id)
         return pl_fail(err, PELAGO_INVALID, "the credentials in %s are of another run", h->folder);
+    if (h->own.role == PL_ROLE_LEARNER)
+        return pl_fail(err, PELAGO_INVALID, "%s is a learner's folder: give another --dir", h->folder);
     if (h->own.role != PL_ROLE_SHARD || h->own.shard != h->o.shard)
         return pl_fail(err, PELAGO_INVALID, "the credentials in %s are not those of shard %u", h->folder,
                        h->o.shard);

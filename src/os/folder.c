@@ -33,7 +33,8 @@ static enum pelago_status check_free(const struct pl_folder *f, const struct pl_
     enum pelago_status st = table.ops->list(table.self, see_one, NULL);
     pl_posix_dir_close(d);
     if (st != PELAGO_OK)
-        return pl_fail(err, PELAGO_INVALID, "the folder %s exists and is not empty", f->path);
+        return pl_fail(err, PELAGO_INVALID, "the folder %s exists and is not empty: give another one",
+                       f->path);
     return PELAGO_OK;
 }
 

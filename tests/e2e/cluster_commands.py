@@ -102,7 +102,7 @@ def join_and_finish():
     assert token.startswith("pelago1-"), token
     line = run("invite", home, "--uses", 3)[0]
     assert line.startswith("pelago learner --join pelago1-") and line.count("\n") == 1, line
-    (temp / "token").write_text(token + "\n")
+    (temp / "token").write_text(f"pelago learner --join {token}\n")  # the whole line, as it was printed, will do
     second = Process("learner", "--join", f"@{temp}/token", "--dir", temp / "two", "--threads", 1, "--pace", "20ms", "--streams", 4)
     until(lambda: status(home)["alive"] == 2, "two learners", s.popen)
     until(lambda: all(x["rounds_merged"] > 0 for x in status(home)["learners"]), "both to be merged", s.popen)
@@ -112,6 +112,10 @@ def join_and_finish():
     refused("expected one folder", "status", code=2)
     refused("holds no run", "status", temp)
     refused("is of a learner or a further shard: this asks the home shard", "status", temp / "one")
+    second.end()
+    refused("two is a learner's folder: give another --dir", "syncer", "--dir", temp / "two", "--listen", "127.0.0.1:0", code=2)
+    second = Process("learner", "--dir", temp / "two", "--threads", 1, "--pace", "20ms")
+    until(lambda: status(home)["alive"] == 2, "two learners", s.popen)
     refused("whoever has goes on with the same --dir", "learner", "--join", token, "--dir", temp / "three")
     assert (temp / "three" / "joining").exists() and not (temp / "two" / "joining").exists()  # a key is kept until it is somebody's
 
@@ -201,6 +205,10 @@ def mistakes_of_syncers():
     again.end()
     refused("an address is written host:port", "syncer", "--dir", temp / "p2", "--listen", "nonsense", *TINY, code=2)
     refused("nobody can dial the address foo", "syncer", "--dir", temp / "p2", "--advertise", "foo", *TINY, code=2)
+    (temp / "three.txt").write_text("abc")
+    words = [temp / "three.txt" if word == "builtin:tales" else word for word in TINY]
+    refused("fewer than one sequence of 32", "syncer", "--dir", temp / "p2", "--listen", "127.0.0.1:0", *words)
+    refused("exists and is not empty: give another one", "syncer", "--dir", temp, "--listen", "127.0.0.1:0", *TINY)
     assert not (temp / "p2").exists()  # the corrected line begins a run
     refused("this machine has no such address: 192.0.2.1:7441; use one of its own", "syncer", "--dir", temp / "p3", "--listen",
             "192.0.2.1:7441", *TINY)
@@ -865,6 +873,25 @@ def ended_in_time():
         assert f"pelago train --resume --out {out}\nits report: {out}/report.md\n" in text, text
 
 
+def unjudged():
+    """Ctrl-C ends a long evaluation, too; a run that goes on says that its --time does not count any more."""
+    out = temp / "unjudged"
+    words = ["20M" if word == "500" else word for word in TINY]
+    p = Process("run", "--out", out, *words, "--learners", 1, "--tokens", "100M", "--threads", 1, "--pace", "20ms", "--time", "1h")
+    until(lambda: (status_or_none(out) or {"merges": 0})["merges"] > 0, "a merge", p.popen)
+    assert p.end(signal.SIGINT) == 128 + signal.SIGINT, p.said()
+    p = Process("run", "--out", out, "--resume")
+    p.until_says("the --time of before has stopped")
+    assert p.end(signal.SIGINT) == 128 + signal.SIGINT, p.said()
+    p = Process("run", "--out", out, "--resume", "--time", "1s")
+    p.until_says("judging the model")
+    assert p.end(signal.SIGTERM) == 128 + signal.SIGTERM, p.said()
+    assert "before the model was judged; the same with --resume judges it" in p.said() and not (out / "report.json").exists(), p.said()
+    p = Process("run", "--out", out, "--resume")
+    p.until_says("judging the model")
+    assert p.end(signal.SIGINT) == 128 + signal.SIGINT, p.said()
+
+
 def status_or_none(out):
     done = subprocess.run(words_of(["status", out, "--json"]), capture_output=True, text=True)
     return json.loads(done.stdout) if done.returncode == 0 else None
@@ -1060,7 +1087,7 @@ def live_screen():
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup
 with tempfile.TemporaryDirectory() as name:
     temp = Path(name)
-    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, private_text, leaving, one_wish, slow_end, an_early_stop, mirror, moved, restored, forwarded, moved_home, units, full_disk, whole_run, ended_in_time, parent_dies,
+    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, private_text, leaving, one_wish, slow_end, an_early_stop, mirror, moved, restored, forwarded, moved_home, units, full_disk, whole_run, ended_in_time, unjudged, parent_dies,
              hopeless, left_out, broken_links, shards, shards_elsewhere, restarts_count, codecs, live_screen]
     try:
         for part in parts:
