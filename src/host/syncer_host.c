@@ -82,15 +82,27 @@ void pl_shost_fail(struct pl_syncer_host *h, const struct pl_error *why)
     tell_later(h);
 }
 
+/* The core takes whoever is gone for one that left; an operator wants to know who said goodbye. */
+static void lost(struct pl_syncer_host *h, const struct pl_trace *t)
+{
+    const struct pl_islander *m = pl_shost_member(h, t->arg[0]);
+    bool said = m != NULL && m->leaves;
+    h->counters.lost += t->arg[1] != PL_REASON_DONE && !said ? 1 : 0;
+    pl_shost_log(h, "learner.lost learner=%lu reason=%s", t->arg[0],
+                 t->arg[1] == PL_REASON_LEAVING && !said ? "DISCONNECTED"
+                                                         : pl_reason_name((uint32_t)t->arg[1]));
+}
+
 /* What a person wants to read: who comes and goes, what fails. Rounds are for `pelago replay`. */
 static void trace(struct pl_syncer_host *h, const struct pl_trace *t)
 {
     char text[LINE_BYTES];
     struct pl_islander *m;
     if (t->code == PL_TRACE_SYNC_LOST) {
-        m = pl_shost_member(h, t->arg[0]);
-        h->counters.lost += t->arg[1] != PL_REASON_DONE && (m == NULL || !m->leaves) ? 1 : 0;
-    } else if (t->code == PL_TRACE_SYNC_JOIN) {
+        lost(h, t);
+        return;
+    }
+    if (t->code == PL_TRACE_SYNC_JOIN) {
         h->counters.joins++;
         m = pl_shost_member(h, t->arg[0]);
         if (m != NULL) {

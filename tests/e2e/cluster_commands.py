@@ -121,6 +121,8 @@ def join_and_finish():
 
     # kill -9 and start again, with the same lines
     second.end(signal.SIGKILL)
+    s.until_says("learner.lost learner=2 reason=LEAVING")  # when it was told to, above
+    s.until_says("learner.lost learner=2 reason=DISCONNECTED")
     s.until_says("learner.disconnected learner=2")
     assert "during the handshake" not in s.said(), s.said()  # it was long over
     second = Process("learner", "--dir", temp / "two", "--threads", 1, "--pace", "20ms")
