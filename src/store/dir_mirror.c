@@ -153,7 +153,9 @@ struct fill {
     size_t half;
     struct pl_error *err;
     char found[PL_FILE_NAME_MAX]; /* a name only the second has */
+    char stem[PL_FILE_NAME_MAX];  /* of a staged one: its name to be */
 };
+static const char staged_end[] = ".new";
 
 static enum pelago_status read_some(struct pl_dir d, struct pl_file *f, uint64_t at, void *into, size_t n)
 {
@@ -205,16 +207,20 @@ static enum pelago_status is_equal(struct fill *x, struct pl_file *f, const char
     return st;
 }
 
-static enum pelago_status overwrite(struct fill *x, struct pl_file *f, const char *name)
+/* Under another name, until all of them are there. */
+static enum pelago_status stage(struct fill *x, struct pl_file *f, const char *name)
 {
+    char staged[PL_FILE_NAME_MAX];
     struct pl_file *g;
-    PL_TRY(x->second.ops->open(x->second.self, name, PL_FILE_CREATE, &g));
+    pl_assert(strlen(name) + sizeof staged_end <= sizeof staged);
+    (void)pl_fmt(staged, sizeof staged, "%s%s", name, staged_end);
+    PL_TRY(x->second.ops->open(x->second.self, staged, PL_FILE_CREATE, &g));
     enum pelago_status st = copy(x, f, g);
     x->second.ops->close(x->second.self, g);
     return st;
 }
 
-static enum pelago_status fill_one(void *user, const char *name)
+static enum pelago_status stage_one(void *user, const char *name)
 {
     struct fill *x = user;
     struct pl_file *f;
@@ -225,10 +231,73 @@ static enum pelago_status fill_one(void *user, const char *name)
     if (st == PELAGO_OK) {
         st = is_equal(x, f, name, &equal);
         if (st == PELAGO_OK && !equal)
-            st = overwrite(x, f, name);
+            st = stage(x, f, name);
         x->first.ops->close(x->first.self, f);
     }
-    return st == PELAGO_OK ? st : pl_fail(x->err, st, "%s cannot be copied into the mirror", name);
+    return st == PELAGO_OK
+               ? st
+               : pl_fail(x->err, st, "%s cannot be copied into the mirror: %s", name, pl_status_text(st));
+}
+
+/* Remembers the first staged name, by the order of names, and what it stands for. */
+static enum pelago_status see_staged(void *user, const char *name)
+{
+    struct fill *x = user;
+    char stem[PL_FILE_NAME_MAX];
+    size_t len = strlen(name), end = sizeof staged_end - 1;
+    if (len <= end || len >= sizeof stem || strcmp(name + len - end, staged_end) != 0)
+        return PELAGO_OK;
+    memcpy(stem, name, len - end);
+    stem[len - end] = '\0';
+    if (x->about(stem) && (x->stem[0] == '\0' || strcmp(stem, x->stem) < 0)) {
+        (void)pl_fmt(x->found, sizeof x->found, "%s", name);
+        (void)pl_fmt(x->stem, sizeof x->stem, "%s", stem);
+    }
+    return PELAGO_OK;
+}
+
+static enum pelago_status find_staged(struct fill *x, bool *any)
+{
+    x->stem[0] = '\0';
+    enum pelago_status st = x->second.ops->list(x->second.self, see_staged, x);
+    *any = st == PELAGO_OK && x->stem[0] != '\0';
+    return st == PELAGO_OK ? st : pl_fail(x->err, st, "the mirror cannot be listed");
+}
+
+/* What somebody who died in the middle of this left behind. */
+static enum pelago_status remove_staged(struct fill *x)
+{
+    bool any;
+    PL_TRY(find_staged(x, &any));
+    while (any) {
+        enum pelago_status st = x->second.ops->remove(x->second.self, x->found);
+        if (st != PELAGO_OK)
+            return pl_fail(x->err, st, "%s cannot be removed from the mirror: %s", x->found,
+                           pl_status_text(st));
+        PL_TRY(find_staged(x, &any));
+    }
+    return PELAGO_OK;
+}
+
+static enum pelago_status sync_second(struct fill *x)
+{
+    enum pelago_status st = x->second.ops->sync_dir(x->second.self);
+    return st == PELAGO_OK ? st : pl_fail(x->err, st, "the mirror cannot be synced: %s", pl_status_text(st));
+}
+
+/* By the order of names: whoever dies here leaves longer journals behind, not gaps, as long as they follow one another. */
+static enum pelago_status unveil(struct fill *x)
+{
+    bool any;
+    PL_TRY(find_staged(x, &any));
+    while (any) {
+        enum pelago_status st = x->second.ops->rename(x->second.self, x->found, x->stem);
+        if (st != PELAGO_OK)
+            return pl_fail(x->err, st, "%s cannot get its name in the mirror: %s", x->stem,
+                           pl_status_text(st));
+        PL_TRY(find_staged(x, &any));
+    }
+    return sync_second(x);
 }
 
 /* Stops (STALE) at a file that the first directory does not have. */
@@ -247,6 +316,20 @@ static enum pelago_status find_extra(void *user, const char *name)
     return PELAGO_STALE;
 }
 
+static enum pelago_status remove_extras(struct fill *x)
+{
+    enum pelago_status st;
+    while ((st = x->second.ops->list(x->second.self, find_extra, x)) == PELAGO_STALE) {
+        st = x->second.ops->remove(x->second.self, x->found);
+        if (st != PELAGO_OK)
+            return pl_fail(x->err, st, "%s cannot be removed from the mirror: %s", x->found,
+                           pl_status_text(st));
+    }
+    if (st != PELAGO_OK)
+        return pl_fail(x->err, st, "the mirror cannot be listed");
+    return sync_second(x);
+}
+
 enum pelago_status pl_dir_mirror_fill(struct pl_dir first, struct pl_dir second, pl_mirror_name_fn *about,
                                       void *scratch, size_t scratch_bytes, struct pl_error *err)
 {
@@ -255,15 +338,8 @@ enum pelago_status pl_dir_mirror_fill(struct pl_dir first, struct pl_dir second,
     x.half = scratch_bytes / 2;
     x.a = scratch;
     x.b = x.a + x.half;
-    PL_TRY(first.ops->list(first.self, fill_one, &x));
-    enum pelago_status st;
-    while ((st = second.ops->list(second.self, find_extra, &x)) == PELAGO_STALE) {
-        st = second.ops->remove(second.self, x.found);
-        if (st != PELAGO_OK)
-            return pl_fail(err, st, "%s cannot be removed from the mirror", x.found);
-    }
-    if (st != PELAGO_OK)
-        return pl_fail(err, st, "the mirror cannot be listed");
-    st = second.ops->sync_dir(second.self);
-    return st == PELAGO_OK ? st : pl_fail(err, st, "the mirror cannot be synced");
+    PL_TRY(remove_staged(&x));
+    PL_TRY(first.ops->list(first.self, stage_one, &x));
+    PL_TRY(unveil(&x));
+    return remove_extras(&x);
 }

@@ -33,7 +33,10 @@ struct pl_dir pl_dir_mirror_table(struct pl_dir_mirror *m);
 typedef bool pl_mirror_name_fn(const char *name);
 
 /* Makes the second directory hold the files of the first, byte for byte and durably, and no others of those names.
- * Files that are equal already are only read. scratch is used in two halves. */
+ * Files that are equal already are only read. Copies are made under names of their own and take their places when all are
+ * whole: where that fails, or ends in the middle, the second directory is what it was. Only between the renames at the end it
+ * may be neither, and of a journal's files, whose names have the order of time, it is then an older state of the first, unless
+ * the first no longer has what follows the second's. scratch is used in two halves. */
 enum pelago_status pl_dir_mirror_fill(struct pl_dir first, struct pl_dir second, pl_mirror_name_fn *about,
                                       void *scratch, size_t scratch_bytes, struct pl_error *err);
 

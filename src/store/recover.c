@@ -24,6 +24,8 @@ struct recovery {
     struct pl_error unread_error;
     uint32_t start;      /* first file in the table that is needed */
     struct pl_scan last; /* of the newest file; open after a good replay, unless the store is fresh */
+    struct pl_store_sight *sight; /* NULL: it is to be opened */
+    uint64_t sight_at;
     uint64_t void_generations[PL_SEGMENTS_MAX]; /* superseded files, to be removed at the end */
     uint32_t void_count;
 };
@@ -178,6 +180,10 @@ static enum pelago_status find_start(struct recovery *r, struct pl_error *err)
 static enum pelago_status check_base(const struct recovery *r, const struct pl_scan *scan,
                                      struct pl_error *err)
 {
+    if (r->sight != NULL && scan->at.next_seq - 1 == r->sight_at) {
+        r->sight->passed = true;
+        r->sight->at_link = scan->at.link;
+    }
     if (scan->at.next_seq - 1 == r->base_seq && scan->at.link != r->base_link)
         return pl_fail(err, PELAGO_CORRUPT, "%s continues another history than that of record %lu.",
                        scan->name, r->base_seq);
@@ -188,7 +194,7 @@ static enum pelago_status replay_one(struct recovery *r, const struct pl_scan *s
                                      const struct pl_store_record *record, struct pl_error *err)
 {
     PL_TRY(check_base(r, scan, err));
-    if (record->seq <= r->base_seq)
+    if (record->seq <= r->base_seq || r->sight != NULL)
         return PELAGO_OK;
     enum pelago_status st = r->reader->replay(r->reader->user, record);
     if (st != PELAGO_OK)
@@ -276,7 +282,7 @@ static enum pelago_status read_state(struct recovery *r, struct pl_error *err)
         return PELAGO_OK;
     PL_TRY(choose_snapshot(r, err));
     PL_TRY(find_start(r, err));
-    if (r->report->has_snapshot) {
+    if (r->report->has_snapshot && r->sight == NULL) {
         const struct pl_source source = source_of(s);
         struct pl_snapshot_header h;
         PL_TRY(pl_snapshot_read(&source, r->base_seq, &h, r->reader->load, r->reader->user, err));
@@ -391,6 +397,14 @@ static enum pelago_status check_options(const struct pl_store_options *o, struct
     return PELAGO_OK;
 }
 
+static void begin_reading(struct pl_store *s, struct pl_dir dir, const struct pl_store_options *options)
+{
+    *s = (struct pl_store){.dir = dir, .options = *options, .generation_next = 1};
+    size_t reading = pl_store_scratch_bytes(options->record_bytes_max) - PL_BLOCK_MEMORY_BYTES;
+    s->scratch = (struct pl_scratch){options->scratch, reading};
+    s->block = (uint8_t *)options->scratch + reading;
+}
+
 enum pelago_status pl_store_open(struct pl_store *s, struct pl_dir dir,
                                  const struct pl_store_options *options, const struct pl_store_reader *reader,
                                  struct pl_store_report *report, struct pl_error *err)
@@ -398,10 +412,7 @@ enum pelago_status pl_store_open(struct pl_store *s, struct pl_dir dir,
     struct recovery r = {.store = s, .reader = reader, .report = report, .unread = PELAGO_CORRUPT};
     *report = (struct pl_store_report){0};
     PL_TRY(check_options(options, err));
-    *s = (struct pl_store){.dir = dir, .options = *options, .generation_next = 1};
-    size_t reading = pl_store_scratch_bytes(options->record_bytes_max) - PL_BLOCK_MEMORY_BYTES;
-    s->scratch = (struct pl_scratch){options->scratch, reading};
-    s->block = (uint8_t *)options->scratch + reading;
+    begin_reading(s, dir, options);
     dir.ops->remove(dir.self, PL_JOURNAL_TEMP);
     dir.ops->remove(dir.self, PL_SNAPSHOT_TEMP);
     enum pelago_status st = list_files(&r, err);
@@ -412,5 +423,27 @@ enum pelago_status pl_store_open(struct pl_store *s, struct pl_dir dir,
     pl_scan_close(&r.last);
     if (st == PELAGO_OK && options->verify_all)
         verify_spares(&r);
+    return st;
+}
+
+enum pelago_status pl_store_look(struct pl_store *s, struct pl_dir dir,
+                                 const struct pl_store_options *options, uint64_t at,
+                                 struct pl_store_sight *out, struct pl_error *err)
+{
+    struct pl_store_report report = {0};
+    struct recovery r = {
+        .store = s, .report = &report, .unread = PELAGO_CORRUPT, .sight = out, .sight_at = at};
+    *out = (struct pl_store_sight){.fresh = false};
+    PL_TRY(check_options(options, err));
+    begin_reading(s, dir, options);
+    enum pelago_status st = list_files(&r, err);
+    if (st == PELAGO_OK)
+        st = blame_unread(&r, read_state(&r, err), err);
+    out->fresh = report.fresh;
+    if (st == PELAGO_OK && !report.fresh) {
+        out->last_seq = r.last.at.next_seq - 1;
+        out->link = r.last.at.link;
+    }
+    pl_scan_close(&r.last);
     return st;
 }

@@ -91,6 +91,19 @@ enum pelago_status pl_store_open(struct pl_store *s, struct pl_dir dir,
                                  const struct pl_store_options *options, const struct pl_store_reader *reader,
                                  struct pl_store_report *report, struct pl_error *err);
 
+/* What an opening would find, read in the same way and with the same complaints; nothing is changed. s is not open
+ * afterwards. */
+struct pl_store_sight {
+    bool fresh;        /* there is nothing */
+    uint64_t last_seq; /* of the last record that counts */
+    uint64_t link;     /* the history up to it */
+    bool passed; /* the history up to `at` was read: it is no older than what a snapshot stands for ... */
+    uint64_t at_link; /* ... and is this */
+};
+enum pelago_status pl_store_look(struct pl_store *s, struct pl_dir dir,
+                                 const struct pl_store_options *options, uint64_t at,
+                                 struct pl_store_sight *out, struct pl_error *err);
+
 /* Makes everything durable, as far as that works, and closes the files. The store is closed in any case. */
 enum pelago_status pl_store_close(struct pl_store *s, struct pl_error *err);
 

@@ -295,6 +295,124 @@ static void filling_tells_what_it_could_not_copy(void **state)
     }
 }
 
+static bool about_all(const char *name)
+{
+    return strchr(name, '.') != NULL;
+}
+
+/* Records that only the first has, synced. */
+static void go_on_alone(struct pair *p, uint32_t records)
+{
+    assert_int_equal(open_on(p, pl_disk_dir(p->disk[0])), PELAGO_OK);
+    p->last = p->acked = p->replayed;
+    for (uint32_t i = 0; i < records; i++)
+        assert_int_equal(append(p), PELAGO_OK);
+    assert_int_equal(sync_all(p), PELAGO_OK);
+    if (records % 3 == 0)
+        assert_int_equal(snapshot(p), PELAGO_OK);
+    assert_int_equal(pl_store_close(&p->store, NULL), PELAGO_OK);
+}
+
+/* The second loses power at every moment of being filled: alone it has what it had, or more. */
+static void a_mirror_that_is_filled_is_always_a_whole_one(void **state)
+{
+    (void)state;
+    static struct pair p;
+    uint8_t scratch[SCRATCH_BYTES];
+    for (uint32_t records = 1; records <= 12; records++) {
+        bool done = false;
+        for (uint64_t changes = 0; !done; changes++) {
+            pair_init(&p, 31 + changes);
+            assert_int_equal(open_on(&p, pl_dir_mirror_table(&p.mirror)), PELAGO_OK);
+            for (int i = 0; i < 30; i++)
+                assert_int_equal(append(&p), PELAGO_OK);
+            assert_int_equal(sync_all(&p), PELAGO_OK);
+            assert_int_equal(pl_store_close(&p.store, NULL), PELAGO_OK);
+            uint64_t before = p.acked;
+            go_on_alone(&p, records);
+            pl_disk_dies_after(p.disk[1], changes);
+            done = pl_dir_mirror_fill(pl_disk_dir(p.disk[0]), pl_disk_dir(p.disk[1]), about_all, scratch,
+                                      sizeof scratch, &(struct pl_error){.text = ""}) == PELAGO_OK;
+            pl_disk_power_cut(p.disk[1]);
+            assert_int_equal(open_on(&p, pl_disk_dir(p.disk[1])), PELAGO_OK);
+            assert_true(p.replayed >= before && p.replayed <= p.acked && (!done || p.replayed == p.acked));
+            assert_int_equal(pl_store_close(&p.store, NULL), PELAGO_OK);
+            /* And what was left behind is in nobody's way. */
+            assert_int_equal(pl_dir_mirror_fill(pl_disk_dir(p.disk[0]), pl_disk_dir(p.disk[1]), about_all,
+                                                scratch, sizeof scratch, &(struct pl_error){.text = ""}),
+                             PELAGO_OK);
+            assert_int_equal(pl_disk_used_bytes(p.disk[0]), pl_disk_used_bytes(p.disk[1]));
+            pair_release(&p);
+        }
+    }
+}
+
+/* ---- looking ---- */
+
+static struct pl_store_sight look(struct pair *p, int disk, uint64_t at)
+{
+    struct pl_store_sight sight;
+    struct pl_error err = {.text = ""};
+    if (pl_store_look(&p->store, pl_disk_dir(p->disk[disk]), &p->options, at, &sight, &err) != PELAGO_OK)
+        fail_msg("%s", err.text);
+    return sight;
+}
+
+static void looking_tells_who_is_ahead_and_changes_nothing(void **state)
+{
+    (void)state;
+    static struct pair p;
+    for (uint32_t records = 1; records <= 12; records++) {
+        pair_init(&p, 77 + records);
+        assert_int_equal(open_on(&p, pl_dir_mirror_table(&p.mirror)), PELAGO_OK);
+        for (int i = 0; i < 30; i++)
+            assert_int_equal(append(&p), PELAGO_OK);
+        assert_int_equal(sync_all(&p), PELAGO_OK);
+        assert_int_equal(pl_store_close(&p.store, NULL), PELAGO_OK);
+        uint64_t before = p.acked;
+        go_on_alone(&p, records);
+        struct pl_disk_counts counts[2] = {pl_disk_counts(p.disk[0]), pl_disk_counts(p.disk[1])};
+        struct pl_store_sight second = look(&p, 1, 0), first = look(&p, 0, second.last_seq);
+        assert_int_equal(first.last_seq, p.acked);
+        assert_int_equal(second.last_seq, before);
+        bool hidden = records % 3 == 0; /* behind a snapshot, and not read */
+        assert_true(first.passed != hidden && (hidden || first.at_link == second.link) &&
+                    first.link != second.link);
+        assert_false(look(&p, 1, first.last_seq).passed);
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(pl_disk_counts(p.disk[i]).bytes_written, counts[i].bytes_written);
+        /* Another history of the same length. */
+        assert_int_equal(open_on(&p, pl_disk_dir(p.disk[1])), PELAGO_OK);
+        for (uint32_t i = 0; i <= records; i++) {
+            uint64_t seq;
+            assert_int_equal(pl_store_append(&p.store, 2, &(struct pl_bytes){"other", 5}, 1, &seq, NULL),
+                             PELAGO_OK);
+        }
+        assert_int_equal(pl_store_close(&p.store, NULL), PELAGO_OK);
+        second = look(&p, 1, first.last_seq);
+        assert_true(second.last_seq == first.last_seq + 1 && second.passed && second.at_link != first.link);
+        pair_release(&p);
+    }
+}
+
+static void looking_finds_rot_and_nothing(void **state)
+{
+    (void)state;
+    static struct pair p;
+    struct pl_store_sight sight;
+    pair_init(&p, 5);
+    assert_int_equal(open_on(&p, pl_disk_dir(p.disk[0])), PELAGO_OK);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(append(&p), PELAGO_OK);
+    assert_int_equal(sync_all(&p), PELAGO_OK);
+    assert_int_equal(pl_store_close(&p.store, NULL), PELAGO_OK);
+    assert_true(look(&p, 1, 0).fresh && !look(&p, 0, 0).fresh);
+    assert_true(pl_disk_rot(p.disk[0], "journal-0000000000000001.pl", 300, 1));
+    assert_int_equal(pl_store_look(&p.store, pl_disk_dir(p.disk[0]), &p.options, 0, &sight, NULL),
+                     PELAGO_CORRUPT);
+    pair_release(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -303,6 +421,9 @@ int main(void)
         cmocka_unit_test(a_snapshot_can_be_flushed_in_between),
         cmocka_unit_test(filling_copies_what_differs_and_removes_what_is_not_there),
         cmocka_unit_test(filling_tells_what_it_could_not_copy),
+        cmocka_unit_test(a_mirror_that_is_filled_is_always_a_whole_one),
+        cmocka_unit_test(looking_tells_who_is_ahead_and_changes_nothing),
+        cmocka_unit_test(looking_finds_rot_and_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
