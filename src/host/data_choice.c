@@ -122,6 +122,9 @@ static enum pelago_status check_there(const struct pl_data_choice *s, struct pl_
     if (strcmp(s->name, stream_name) == 0)
         return pl_fail(err, PELAGO_NOTFOUND, "%s came in a stream, which is over: give %s PATH again", what,
                        option);
+    if (is_stream(s->name)) /* nobody may be there to write */
+        return pl_fail(err, PELAGO_INVALID, "%s is no file any more: give %s PATH again; it was %s", what,
+                       option, shown(s->name, SAID_MAX, said));
     if (s->name[0] != '/' || access(s->name, R_OK) == 0)
         return PELAGO_OK;
     int code = errno;

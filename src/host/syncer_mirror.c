@@ -22,22 +22,66 @@ static enum pelago_status refuse_stranger(struct pl_syncer_host *h, const char *
                    h->mirror_path, whose);
 }
 
+/* What failed while the mirror was read: sentences of home.h name no folder. */
+static enum pelago_status of_mirror(struct pl_syncer_host *h, enum pelago_status st,
+                                    const struct pl_error *why, struct pl_error *err)
+{
+    return pl_fail(err, st, "in the mirror %s: %s", h->mirror_path, why->text);
+}
+
+static bool ends_in(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+/* What a first start that was killed may have left, and what a disk brings along. */
+static enum pelago_status see_name(void *user, const char *name)
+{
+    bool ours = ends_in(name, ".pl") || ends_in(name, ".pl.new") || ends_in(name, ".tmp") ||
+                strcmp(name, "pelago.lock") == 0 || strcmp(name, "lost+found") == 0;
+    if (!ours)
+        (void)pl_fmt(user, PL_FILE_NAME_MAX, "%s", name);
+    return ours ? PELAGO_OK : PELAGO_STALE;
+}
+
+/* Where nothing says whose it is, there must be nothing to lose. */
+static enum pelago_status check_unknown(struct pl_syncer_host *h, struct pl_error *err)
+{
+    char name[PL_FILE_NAME_MAX];
+    const struct pl_dir there = pl_posix_dir_table(h->mirror_home);
+    enum pelago_status st = there.ops->list(there.self, see_name, name);
+    if (st == PELAGO_STALE)
+        return pl_fail(err, PELAGO_INVALID,
+                       "the mirror %s is no mirror and holds %s, which may be replaced: give --mirror a "
+                       "folder of its own",
+                       h->mirror_path, name);
+    return st == PELAGO_OK ? st : pl_fail(err, st, "the mirror %s cannot be listed", h->mirror_path);
+}
+
 static enum pelago_status check_owner(struct pl_syncer_host *h, struct pl_error *err)
 {
     struct pl_settings run;
     struct pl_credentials owner = {.role = PL_ROLE_NONE};
-    enum pelago_status st = pl_home_load_settings(h->mirror_home, &h->alloc, &run, NULL, err);
-    if (st == PELAGO_OK && run.run_id != h->settings.run_id)
+    struct pl_error why;
+    enum pelago_status st = pl_home_load_settings(h->mirror_home, &h->alloc, &run, NULL, &why);
+    bool settled = st == PELAGO_OK;
+    if (settled && run.run_id != h->settings.run_id)
         return refuse_stranger(h, "another run", err);
-    if (st != PELAGO_NOTFOUND)
-        PL_TRY(st);
-    st = pl_home_load_credentials(h->mirror_home, "credentials", &h->alloc, &owner, err);
-    bool ours = owner.role == PL_ROLE_SHARD && owner.shard == h->o.shard;
-    const char *whose = owner.role == PL_ROLE_SHARD ? "another shard" : "a learner";
+    if (!settled && st != PELAGO_NOTFOUND)
+        return of_mirror(h, st, &why, err);
+    st = pl_home_load_credentials(h->mirror_home, "credentials", &h->alloc, &owner, &why);
+    bool same_run = owner.run_id == h->settings.run_id;
+    bool ours = same_run && owner.role == PL_ROLE_SHARD && owner.shard == h->o.shard;
+    const char *whose = !same_run                     ? "another run"
+                        : owner.role == PL_ROLE_SHARD ? "another shard"
+                                                      : "a learner";
     memset(&owner, 0, sizeof owner);
-    if (st == PELAGO_OK && !ours)
-        return refuse_stranger(h, whose, err);
-    return st == PELAGO_NOTFOUND ? PELAGO_OK : st;
+    if (st == PELAGO_OK)
+        return ours ? PELAGO_OK : refuse_stranger(h, whose, err);
+    if (st != PELAGO_NOTFOUND)
+        return of_mirror(h, st, &why, err);
+    return settled ? PELAGO_OK : check_unknown(h, err);
 }
 
 /* ---- what it has lived through ---- */
@@ -73,12 +117,18 @@ static enum pelago_status check_lives(struct pl_syncer_host *h, struct pl_error 
     struct pl_buf ours, theirs;
     pl_buf_init(&ours, &h->alloc, LIVES_KEPT * LIFE_BYTES);
     pl_buf_init(&theirs, &h->alloc, LIVES_KEPT * LIFE_BYTES);
+    struct pl_error why;
     enum pelago_status st = read_lives(h->dir, &ours, err);
-    if (st == PELAGO_OK)
-        st = read_lives(h->mirror_home, &theirs, err);
+    if (st == PELAGO_OK && read_lives(h->mirror_home, &theirs, &why) != PELAGO_OK)
+        st = of_mirror(h, why.status, &why, err);
     size_t len = last_line(&theirs);
-    if (st == PELAGO_OK && theirs.len > 0 &&
-        (len == 0 || !has_line(&ours, theirs.data + theirs.len - len, len)))
+    bool known = len > 0 && has_line(&ours, theirs.data + theirs.len - len, len);
+    if (st == PELAGO_OK && theirs.len > 0 && ours.len == 0)
+        st = pl_fail(err, PELAGO_INVALID,
+                     "%s has lost its list of lives, so nobody can tell whether the mirror %s is newer: give "
+                     "--mirror another folder",
+                     h->folder, h->mirror_path);
+    else if (st == PELAGO_OK && theirs.len > 0 && !known)
         st = pl_fail(
             err, PELAGO_INVALID,
             "the mirror %s has gone on without %s: start with --dir %s, or give --mirror another folder",

@@ -285,6 +285,32 @@ static enum pelago_status see_journal(void *user, const char *name)
     return PELAGO_OK;
 }
 
+/* The mirror becomes what our folder is: so that must be good, and the mirror no further in the same history. A mirror that is
+ * damaged is worth less than that. */
+static enum pelago_status compare_mirror(struct pl_syncer_host *h, struct pl_dir own, struct pl_dir second,
+                                         struct pl_error *err)
+{
+    struct pl_vault *v = h->vault;
+    struct pl_store_sight ours, theirs;
+    struct pl_error why;
+    enum pelago_status st = pl_store_look(&v->store, second, &v->options, 0, &theirs, &why);
+    if (st == PELAGO_CORRUPT)
+        pl_shost_log(h, "mirror.damaged %s: it is filled anew", why.text);
+    else if (st != PELAGO_OK)
+        return pl_fail(err, st, "the journal in the mirror %s cannot be used: %s", h->mirror_path, why.text);
+    bool known = st == PELAGO_OK && !theirs.fresh;
+    st = pl_store_look(&v->store, own, &v->options, known ? theirs.last_seq : 0, &ours, &why);
+    if (st != PELAGO_OK)
+        return pl_fail(err, st, "the journal in %s cannot be used: %s The mirror is as it was: --dir %s",
+                       h->folder, why.text, h->mirror_path);
+    if (known && (theirs.last_seq > ours.last_seq || (ours.passed && ours.at_link != theirs.link)))
+        return pl_fail(
+            err, PELAGO_INVALID,
+            "the mirror %s has what %s lacks: start with --dir %s, or give --mirror another folder",
+            h->mirror_path, h->folder, h->mirror_path);
+    return PELAGO_OK;
+}
+
 static enum pelago_status prepare_mirror(struct pl_syncer_host *h, struct pl_dir own, struct pl_dir second,
                                          struct pl_error *err)
 {
@@ -300,7 +326,13 @@ static enum pelago_status prepare_mirror(struct pl_syncer_host *h, struct pl_dir
             err, PELAGO_INVALID,
             "the mirror has a journal and %s has none: start the syncer with the mirror as its folder",
             h->folder);
-    return pl_dir_mirror_fill(own, second, is_journal, v->options.scratch, v->options.scratch_bytes, err);
+    if (there)
+        PL_TRY(compare_mirror(h, own, second, err));
+    st = pl_dir_mirror_fill(own, second, is_journal, v->options.scratch, v->options.scratch_bytes, err);
+    if (st != PELAGO_OK && strcmp(pl_posix_dir_reason(h->mirror_dir), "") != 0)
+        return pl_fail(err, st, "the mirror %s cannot be filled: %s%s", h->mirror_path,
+                       pl_posix_dir_reason(h->mirror_dir), pl_posix_dir_advice(h->mirror_dir));
+    return st;
 }
 
 static enum pelago_status open_dir(struct pl_syncer_host *h, struct pl_error *err)

@@ -171,7 +171,13 @@ static enum pelago_status posix_write_at(void *self, struct pl_file *file, uint6
 
 static enum pelago_status posix_sync(void *self, struct pl_file *file)
 {
-    return sync_retry(file->fd) == 0 ? PELAGO_OK : failed(self, errno);
+    struct stat info;
+    if (sync_retry(file->fd) != 0 || fstat(file->fd, &info) != 0)
+        return failed(self, errno);
+    if (info.st_nlink > 0)
+        return PELAGO_OK;
+    (void)failed(self, ENOENT); /* somebody removed it: nobody will ever read what is in it */
+    return PELAGO_IO;
 }
 
 static enum pelago_status posix_size(void *self, struct pl_file *file, uint64_t *bytes)

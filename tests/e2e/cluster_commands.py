@@ -548,6 +548,63 @@ def mirror():
     refused("has gone on without", "syncer", "--dir", home, "--listen", "127.0.0.1:0", "--mirror", copy, code=2)
 
 
+def files_of(folder):
+    return {one.name: one.read_bytes() for one in folder.iterdir() if one.name != "pelago.lock"}
+
+
+def mirror_is_kept():
+    """What is in a mirror goes only for something that is whole and has all of it."""
+    home, copy, old = temp / "kept-home", temp / "kept-copy", temp / "kept-old"
+    s = syncer(home, *TINY, "--tokens", "100M", "--mirror", copy)
+    learner = Process("learner", "--join", token_of(s), "--dir", temp / "kept-learner", "--threads", 1, "--pace", "10ms")
+    until(lambda: status(home)["merges"] > 20, "merges", s.popen)
+    s.popen.send_signal(signal.SIGSTOP)
+    shutil.copytree(home, old)  # a machine that is put back to this moment
+    s.popen.send_signal(signal.SIGCONT)
+    until(lambda: status(home)["merges"] > 60, "more merges", s.popen)
+    s.end(signal.SIGKILL)
+    kept = files_of(copy)
+    again = ("--listen", "127.0.0.1:0", "--mirror", copy)
+    refused(f"the mirror {copy} has what {old} lacks: start with --dir {copy}", "syncer", "--dir", old, *again, code=2)
+    journals = sorted(home.glob("journal-*.pl"))
+    whole = journals[-1].read_bytes()
+    journals[-1].write_bytes(whole[:300] + bytes([whole[300] ^ 1]) + whole[301:])
+    refused(f"The mirror is as it was: --dir {copy}", "syncer", "--dir", home, *again)
+    journals[-1].write_bytes(whole[:len(whole) // 2])
+    refused(f"the mirror {copy} has what {home} lacks", "syncer", "--dir", home, *again, code=2)
+    assert kept == files_of(copy)
+    journals[-1].write_bytes(whole)
+
+    # a mirror that is damaged, or was cut off while it was filled, is made anew
+    mirrored = sorted(copy.glob("journal-*.pl"))[-1]
+    mirrored.write_bytes(mirrored.read_bytes()[:300] + b"rot" + mirrored.read_bytes()[303:])
+    (copy / (mirrored.name + ".new")).write_bytes(b"half a fil")
+    s = syncer(home, "--mirror", copy)
+    s.until_says("mirror.damaged")
+    versions = {f["fragment"]: f["version"] for f in status(home)["fragments"]}
+    s.end(signal.SIGKILL)
+    assert not list(copy.glob("*.new"))
+    s = syncer(copy)
+    assert all(f["version"] >= versions[f["fragment"]] for f in status(copy)["fragments"])
+    s.end()
+    learner.end()
+
+    # folders of other things, and one that somebody removes
+    other = temp / "kept-other"
+    other.mkdir()
+    (other / "tokenizer.json").write_text("mine")
+    refused(f"the mirror {other} is no mirror and holds tokenizer.json", "syncer", "--dir", copy, "--listen", "127.0.0.1:0", "--mirror", other, code=2)
+    assert (other / "tokenizer.json").read_text() == "mine"
+    gone = temp / "kept-gone"
+    s = syncer(copy, "--mirror", gone)
+    learner = Process("learner", "--dir", temp / "kept-learner", "--threads", 1, "--pace", "10ms", "--address", (copy / "address").read_text().strip())
+    until(lambda: status(copy)["alive"] == 1, "the learner", s.popen)
+    shutil.rmtree(gone)
+    until(lambda: status(copy)["store_failing"], "a complaint about the mirror", s.popen)
+    learner.end()
+    s.end(signal.SIGKILL)
+
+
 def moved():
     """The syncer's machine is lost, and its address with it: it goes on from the mirror at another port, and learners follow."""
     home, copy = temp / "moving", temp / "moved"
@@ -1089,7 +1146,7 @@ def live_screen():
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup
 with tempfile.TemporaryDirectory() as name:
     temp = Path(name)
-    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, private_text, leaving, one_wish, slow_end, an_early_stop, mirror, moved, restored, forwarded, moved_home, units, full_disk, whole_run, ended_in_time, unjudged, parent_dies,
+    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, private_text, leaving, one_wish, slow_end, an_early_stop, mirror, mirror_is_kept, moved, restored, forwarded, moved_home, units, full_disk, whole_run, ended_in_time, unjudged, parent_dies,
              hopeless, left_out, broken_links, shards, shards_elsewhere, restarts_count, codecs, live_screen]
     try:
         for part in parts:

@@ -118,6 +118,12 @@ static void test_data_that_is_gone(void **state)
     (void)state;
     char sentence[PL_TEXT_MAX];
     expect(NULL, text_path, true, false, text_path);
+    assert_int_equal(unlink(text_path) + mkfifo(text_path, 0600), 0);
+    expect_failure(PELAGO_INVALID,
+                   "this learner's private text is no file any more: give --local-data PATH again");
+    assert_int_equal(unlink(text_path), 0);
+    tempdir_put(&temp, "diary.txt", "x", 1);
+    expect(NULL, text_path, true, false, text_path);
     assert_int_equal(unlink(text_path), 0);
     expect_failure(PELAGO_NOTFOUND, "this learner's private text cannot be read (No such file or directory): "
                                     "give --local-data PATH again; it was ");
