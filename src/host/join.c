@@ -54,7 +54,7 @@ static bool again(const struct pl_join *j, struct attempts *a, enum pelago_statu
     if (pl_clock_ns() - a->begin_ns >= allowed_ns)
         return false;
     if (a->count == 0)
-        say(j, "%s; trying again for a while", err->text);
+        say(j, "%s (trying again for a while)", err->text);
     pause_before(a->count++);
     return true;
 }

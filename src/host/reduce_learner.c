@@ -189,7 +189,7 @@ static void on_closed(void *user, struct pl_conn *conn, const struct pl_error *w
     (void)conn;
     if (strcmp(why->text, l->last_trouble) != 0) {
         (void)pl_fmt(l->last_trouble, sizeof l->last_trouble, "%s", why->text);
-        pl_rlearn_log(l, "the syncer is out of reach: %s; everybody waits", why->text);
+        pl_rlearn_log(l, "the syncer is out of reach: %s (everybody waits)", why->text);
     }
     gone(l);
 }

@@ -91,7 +91,7 @@ static void announce_done(struct pl_job *job)
     if (a->renewed)
         h->own = a->own;
     if (!a->good && !a->failing)
-        pl_shost_log(h, "home.unreachable address=%s: %s; this shard goes on", a->home, a->why.text);
+        pl_shost_log(h, "home.unreachable address=%s: %s (this shard goes on)", a->home, a->why.text);
     if (a->good && a->failing)
         pl_shost_log(h, "home.reached address=%s", a->home);
     a->failing = !a->good;

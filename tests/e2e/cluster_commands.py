@@ -298,7 +298,7 @@ def mistakes_of_learners():
     refused("nobody listens", "learner", "--join", gone, "--dir", temp / "l4", "--patience", "1s")
     refused("nobody listens", "invite", temp / "home3")
     early = Process("learner", "--join", gone, "--dir", temp / "l5", "--threads", 1, "--pace", "50ms")
-    early.until_says("nobody listens")
+    early.until_says("is this its port? (trying again for a while)")
     other = syncer(temp / "home3")  # it was waited for
     until(lambda: status(temp / "home3")["alive"] == 1, "the early learner", early.popen)
     early.end()
@@ -1092,6 +1092,7 @@ def restarts_count():
         assert report["result"]["bytes_up"] >= seen + status(out)["bytes_up"], (report["result"], seen, status(out))
         assert 0 < report["result"]["merged_alive"] <= 1, report["result"]
         assert "| syncer | 2 | 1 |\n" in (out / "report.md").read_text()
+        assert not any("?;" in log.read_text() for log in (out / "log").iterdir()), out
 
 
 def codecs():
