@@ -254,8 +254,8 @@ int pl_cmd_bench(int argc, char **argv)
         return pl_cmd_bench_tokenizer(argc - 1, argv + 1);
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         puts("usage: pelago bench trainer|sample|tokenizer|merge|codec|link [OPTION...]\n\n"
-             "How fast this machine trains, generates text, makes tokens, merges, encodes and sends;\n"
-             "pelago bench trainer --help says more.");
+             "How fast this machine trains, generates text, makes tokens, merges, encodes\n"
+             "and sends; pelago bench trainer --help says more.");
         return PL_EXIT_OK;
     }
     return pl_usage_error("bench",

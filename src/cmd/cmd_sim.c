@@ -29,36 +29,38 @@ int pl_sim_cannot_read(const char *path, int error)
 
 static void print_help(void)
 {
-    printf(
-        "usage: pelago sim [--seed N | --seeds A..B | --script FILE | --plan FILE | --experiment FILE] "
-        "[OPTION...]\n\n"
-        "  --seed N           one run (default 1)\n"
-        "  --seeds A..B       many runs\n"
-        "  --trace            print what everybody does\n"
-        "  --shrink           find a smaller setting that fails in the same way\n"
-        "  --script FILE      run a conversation of tests/proto\n"
-        "  --plan FILE        rehearse a plan of pelago chaos; --trace prints its script too\n"
-        "  --experiment FILE  train for real in virtual time: every row and seed of a file of experiments/\n"
-        "  --row NAME         ... this row alone\n"
-        "  --short            ... with few tokens: minutes instead of hours\n"
-        "  --list             ... train nothing: say of each row and seed whether the results have it\n"
-        "  --results FILE     ... a line of JSON for each run; those that are there are not run again\n"
-        "                     (default experiments/results.jsonl)\n"
-        "  --folder DIR       ... where the token files are (default build/experiments)\n"
-        "  --threads N        ... threads of the trainer (default: all)\n"
-        "  --backend NAME     ... its back end (default: the best processor)\n"
-        "  --twice-percent N  run this share of the seeds twice and compare (default %d)\n"
-        "  --jobs N           processes for --seeds (default 1)\n"
-        "  --bench            speed and scale, as JSON\n"
-        "  --scale            scale alone, as JSON\n"
-        "  --goodput          a cluster of many chips that fail; pelago sim --goodput --help\n"
-        "  --mutant N         switch on a planted fault (test builds only)\n"
-        "  --marks            print how often each rare path was taken (test builds only)\n"
-        "  -h, --help         this page\n\n"
-        "Everything else is drawn from the seed, unless said here (times as 250ms, 2s):\n",
-        PL_SIM_TWICE_PERCENT);
+    printf("usage: pelago sim [--seed N | --seeds A..B | --script FILE | --plan FILE |\n"
+           "                   --experiment FILE] [OPTION...]\n\n"
+           "  --seed N           one run (default 1)\n"
+           "  --seeds A..B       many runs\n"
+           "  --trace            print what everybody does\n"
+           "  --shrink           find a smaller setting that fails in the same way\n"
+           "  --script FILE      run a conversation of tests/proto\n"
+           "  --plan FILE        rehearse a plan of pelago chaos; --trace prints its script\n"
+           "  --experiment FILE  train for real in virtual time: every row and seed of a\n"
+           "                     file of experiments/\n"
+           "  --row NAME         ... this row alone\n"
+           "  --short            ... with few tokens: minutes instead of hours\n"
+           "  --list             ... train nothing: say of each row and seed whether the\n"
+           "                     results have it\n"
+           "  --results FILE     ... a line of JSON for each run; those that are there are\n"
+           "                     not run again (default experiments/results.jsonl)\n"
+           "  --folder DIR       ... where the token files are (default build/experiments)\n"
+           "  --threads N        ... threads of the trainer (default: all)\n"
+           "  --backend NAME     ... its back end (default: the best processor)\n"
+           "  --twice-percent N  run this share of the seeds twice and compare (default %d)\n"
+           "  --jobs N           processes for --seeds (default 1)\n"
+           "  --bench            speed and scale, as JSON\n"
+           "  --scale            scale alone, as JSON\n"
+           "  --goodput          a cluster of many chips that fail; see --goodput --help\n"
+           "  --mutant N         switch on a planted fault (test builds only)\n"
+           "  --marks            print how often each rare path was taken (test builds only)\n"
+           "  -h, --help         this page\n\n"
+           "Everything else is drawn from the seed, unless said here (times as 250ms, 2s):\n",
+           PL_SIM_TWICE_PERCENT);
     pl_sim_print_options(stdout);
-    printf("\nexit: 0 good, 1 not done, 2 wrong usage, 3 an assertion failed, 4 liveness, 5 correctness\n");
+    printf("\nexit: 0 good, 1 not done, 2 wrong usage, 3 an assertion failed, 4 liveness,\n"
+           "5 correctness\n");
 }
 
 /* Flags without a value; NULL when it is not one. */

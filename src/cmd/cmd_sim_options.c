@@ -59,7 +59,7 @@ static const struct {
     enum pl_sim_fault bit;
     const char *help;
 } faults[] = {
-    {"crash", PL_FAULT_LEARNER_CRASH, "a learner is killed, starts from its checkpoint or an empty disk"},
+    {"crash", PL_FAULT_LEARNER_CRASH, "a learner is killed; it has its checkpoint or nothing"},
     {"freeze", PL_FAULT_LEARNER_FREEZE, "a learner stops for a while"},
     {"straggle", PL_FAULT_LEARNER_STRAGGLE, "a learner's steps become slow"},
     {"away", PL_FAULT_LEARNER_AWAY, "a learner is gone for long"},

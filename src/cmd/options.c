@@ -321,14 +321,43 @@ static size_t fill(const char *words, size_t len, size_t used)
     return used;
 }
 
-/* Sentences are filled anew; indented lines are there to be copied and stay as they are. */
+/* Where the words of a line end that has so many columns; a word that is wider than that is whole. */
+static size_t line_end(const char *line, size_t cols)
+{
+    size_t end = cols;
+    while (end > 0 && line[end] != ' ')
+        end--;
+    return end > 0 ? end : strcspn(line, " \n");
+}
+
+/* A line to be copied that is too wide goes on in the next, as a shell takes it. */
+static void help_copy(const char *line, size_t len)
+{
+    static const char on[] = " \\";
+    size_t indent = strspn(line, " ");
+    int deeper = (int)indent + 4;
+    printf("%*s", (int)indent, "");
+    for (line += indent, len -= indent; indent + len > HELP_COLS; indent = (size_t)deeper) {
+        size_t end = line_end(line, HELP_COLS - indent - strlen(on));
+        size_t next = end + strspn(line + end, " ");
+        if (next >= len)
+            break;
+        printf("%.*s%s\n%*s", (int)end, line, on, deeper, "");
+        line += next;
+        len -= next;
+    }
+    printf("%.*s\n", (int)len, line);
+}
+
+/* Sentences are filled anew; indented lines are there to be copied and stay lines. */
 static void help_text(const char *text)
 {
     size_t used = 0;
     while (*text != '\0') {
         size_t end = strcspn(text, "\n");
         if (end == 0 || text[0] == ' ') {
-            printf("%s%.*s\n", used > 0 ? "\n" : "", (int)end, text);
+            printf("%s", used > 0 ? "\n" : "");
+            help_copy(text, end);
             used = 0;
         } else {
             used = fill(text, end, used);
@@ -347,11 +376,7 @@ static void help_line(const char *left, const char *help)
     if (strlen(left) > LEFT)
         printf("\n%*s", (int)LEFT + 2, "");
     while (strlen(help) > RIGHT) {
-        size_t len = RIGHT;
-        while (len > 0 && help[len] != ' ')
-            len--;
-        if (len == 0)
-            len = strcspn(help, " "); /* one word that is wider */
+        size_t len = line_end(help, RIGHT);
         printf(" %.*s\n%*s", (int)len, help, (int)LEFT + 2, "");
         help += len + strspn(help + len, " ");
     }

@@ -91,6 +91,24 @@ def status(folder):
     return json.loads(run("status", folder, "--json")[0])
 
 
+# ---- what there is ----
+
+def help_pages():
+    """Every command has a page of help, none of them wider than a terminal."""
+    commands = re.findall(r"^  (\w+) ", run("help")[0], re.M)
+    assert {"run", "syncer", "sim"} <= set(commands), commands
+    parts = {"data": re.findall(r"^  (\w+) ", run("data", "--help")[0], re.M),
+             "bench": re.search(r"bench (\S+) ", run("bench", "--help")[0])[1].split("|"), "chaos": ["proxy"], "sim": ["--goodput"]}
+    assert "encode" in parts["data"] and "link" in parts["bench"], parts
+    pages = [["help"], *([c, "--help"] for c in commands if c not in ("help", "version")),
+             *([c, part, "--help"] for c in parts for part in parts[c])]
+    for words in pages:
+        out, err = run(*words)
+        assert err == "" and out.startswith("usage: pelago "), (words, out, err)
+        wide = [line for line in out.split("\n") if len(line) > 80]
+        assert not wide, (words, wide)
+
+
 # ---- one by one, as on several machines ----
 
 def join_and_finish():
@@ -1147,8 +1165,10 @@ def live_screen():
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup
 with tempfile.TemporaryDirectory() as name:
     temp = Path(name)
-    parts = [mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks, private_text, leaving, one_wish, slow_end, an_early_stop, mirror, mirror_is_kept, moved, restored, forwarded, moved_home, units, full_disk, whole_run, ended_in_time, unjudged, parent_dies,
-             hopeless, left_out, broken_links, shards, shards_elsewhere, restarts_count, codecs, live_screen]
+    parts = [help_pages, mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks,
+             private_text, leaving, one_wish, slow_end, an_early_stop, mirror, mirror_is_kept, moved, restored, forwarded, moved_home,
+             units, full_disk, whole_run, ended_in_time, unjudged, parent_dies, hopeless, left_out, broken_links, shards, shards_elsewhere,
+             restarts_count, codecs, live_screen]
     try:
         for part in parts:
             if not sys.argv[2:] or part.__name__ in sys.argv[2:]:

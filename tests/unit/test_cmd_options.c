@@ -155,11 +155,17 @@ static void help_goes_on_in_the_next_line(void **state)
     static const char about[] =
         "Sentences of which the first line ends, as it happens, where it is a little too wide.\n"
         "They go on:\n\n    a line to copy\n\nAnd end.";
+    static const char to_copy[] =
+        "As here:\n\n"
+        "    pelago test --with-an-option of-some-width --and-another of-the-same-width --out DIR\n"
+        "    a-word-that-is-wider-than-any-line-of-this-page-can-be-and-has-no-place-at-which-to-end\n"
+        "And end.";
     static const struct pl_option long_table[] = {
         {"text", "WORD", long_help, PL_OPTION_TEXT, &text, 0, 0},
         {"a-name-that-is-wide", "FOLDER", "of something", PL_OPTION_TEXT, &text, 0, 0},
     };
     const struct pl_options o = {"test", "WORD", about, long_table, 2};
+    const struct pl_options copied = {"test", "WORD", to_copy, long_table, 2};
     char page[2048];
     (void)state;
     read_help(&o, page, sizeof page);
@@ -173,6 +179,11 @@ static void help_goes_on_in_the_next_line(void **state)
                            "                         would not fit into 80 columns with what stands before\n"
                            "                         it; and then some more of it\n"));
     assert_non_null(strstr(page, "  --a-name-that-is-wide FOLDER\n                         of something\n"));
+    read_help(&copied, page, sizeof page);
+    assert_non_null(
+        strstr(page, "\n    pelago test --with-an-option of-some-width --and-another of-the-same-width \\\n"
+                     "        --out DIR\n    a-word-that-is-"));
+    assert_non_null(strstr(page, "-to-end\nAnd end.\n"));
 }
 
 int main(void)
