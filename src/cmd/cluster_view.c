@@ -225,10 +225,17 @@ static bool is_over(const struct pl_cluster_view *v)
     return is_done(v) || strcmp(v->phase, "stopped") == 0;
 }
 
+/* Tokens a second of whoever watches, or the syncer's word. It says 0 until it has measured. Below 0: not known. */
+static double speed_of(const struct pl_cluster_view *v, double rate)
+{
+    double speed = rate != 0 ? rate : v->tokens_per_s;
+    return speed > 0 ? speed : -1;
+}
+
 static struct pl_view_text rate_text(const struct pl_cluster_view *v, double rate)
 {
     struct pl_view_text t = {"-"};
-    return rate < 0 || is_over(v) ? t : pl_view_count(rate);
+    return rate <= 0 || is_over(v) ? t : pl_view_count(rate);
 }
 
 /* Those there are, or will be. */
@@ -303,7 +310,7 @@ static void add_learner(const struct pl_cluster_view *v, const struct pl_view_le
 void pl_cluster_view_page(const struct pl_cluster_view *v, double rate, bool color, uint32_t rows,
                           struct pl_view_page *out)
 {
-    double speed = rate != 0 ? rate : v->tokens_per_s;
+    double speed = speed_of(v, rate);
     const char *bold = color ? "\x1b[1m" : "", *off = color ? "\x1b[0m" : "";
     pl_page_add(out, "%spelago%s  run %s  %s  up %s  %s  model %s", bold, off, v->run, v->phase,
                 pl_view_time(v->uptime_s).at, v->algorithm, v->model);
@@ -330,7 +337,7 @@ void pl_cluster_view_page(const struct pl_cluster_view *v, double rate, bool col
 
 void pl_cluster_view_line(const struct pl_cluster_view *v, double rate, struct pl_view_page *out)
 {
-    double speed = rate != 0 ? rate : v->tokens_per_s;
+    double speed = speed_of(v, rate);
     pl_page_add(out,
                 "%s of %s tokens  loss %s  %s tokens/s  alive %u of %u  merged/alive %s  goodput %s  up %s  "
                 "down %s  lost %" PRIu64 "  ETA %s",

@@ -83,11 +83,26 @@ static void the_end_is_of_tokens_or_of_time(void **state)
     view.tokens_per_s = 0;
     assert_eta(0, 61, "ETA 1m 01s");
     assert_eta(0, -1, "ETA -");
+    assert_eta(0, -1, "  - tokens/s  ");
     view.tokens_per_s =
         1000; /* of the time before learners trained: it is not asked where somebody watches */
     assert_eta(-1, -1, "- tokens/s  alive 2 of 3");
     assert_eta(-1, -1, "ETA -");
     assert_eta(-1, 61, "ETA 1m 01s");
+}
+
+/* A syncer that has just come back: it counts from its own start, and nobody has trained since. */
+static void no_rate_is_shown_before_one_is_measured(void **state)
+{
+    (void)state;
+    parse_status(
+        "{\"phase\": \"running\", \"tokens\": 2500000, \"total_tokens\": 10000000, \"tokens_per_s\": 0, "
+        "\"known\": 1, \"alive\": 1, \"learners\": [{\"identity\": 7, \"alive\": true, "
+        "\"connected\": true, \"steps\": 10, \"tokens_per_s\": 0.0, \"bytes_up\": 1}]}");
+    page.count = 0;
+    pl_cluster_view_page(&view, 0, false, 50, &page);
+    assert_non_null(strstr(page.line[1], "25%  - tokens/s  ETA -"));
+    assert_non_null(strstr(page.line[6], " 7           training        -      10        -  "));
 }
 
 static void assert_widths(bool color)
@@ -433,6 +448,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_status_is_read_and_shown),
         cmocka_unit_test(the_end_is_of_tokens_or_of_time),
+        cmocka_unit_test(no_rate_is_shown_before_one_is_measured),
         cmocka_unit_test(learners_come_by_the_numbers_in_their_names),
         cmocka_unit_test(a_page_fits_80_columns),
         cmocka_unit_test(a_complete_run_has_no_eta_and_nobody_is_away),
