@@ -158,6 +158,7 @@ static void draw_page(struct pl_run *r, uint64_t now)
     uint32_t tail = 2 + (uint32_t)shown + (r->ending ? 0 : 1) + (stale ? 1 : 0);
     uint32_t rows = r->screen.rows > tail + ROWS_MIN ? r->screen.rows - tail : ROWS_MIN;
     name_learners(r);
+    r->view.uptime_s = pl_run_seconds(r); /* ours: that of a syncer begins anew when it is started again */
     if (r->known)
         pl_cluster_view_page(&r->view, rate_of(r), r->screen.color, rows, p);
     else

@@ -390,12 +390,12 @@ static void the_last_page_is_of_the_end(void **state)
     pl_buf_init(&run.status, &run.alloc, PL_RUN_STATUS_BYTES_MAX);
     (void)snprintf(run.home, sizeof run.home, "%s", tempdir_path(&t, "."));
     run.pipe_in = -1;
-    run.begin_ns = pl_clock_ns();
+    run.begin_ns = pl_clock_ns() - 3600 * PL_SEC; /* the syncer's uptime is of its last start */
     run.screen.live = true;
     pl_run_take_view(&run, (struct pl_bytes){status, strlen(status)});
     run.ending = true;
     last_page(&run, false, shown, sizeof shown);
-    assert_non_null(strstr(shown, "  stopped  "));
+    assert_non_null(strstr(shown, "  stopped  up 1h 00m  "));
     assert_non_null(strstr(shown, "25%  stopped"));
     assert_null(strstr(shown, "ETA"));
     assert_null(strstr(shown, " 400 ")); /* nobody has a speed any more */
