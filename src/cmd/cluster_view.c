@@ -12,6 +12,7 @@
 #include <string.h>
 
 static const char status_name[] = "the status";
+enum { COLS = 80 };
 
 /* ---- reading ---- */
 
@@ -196,6 +197,21 @@ void pl_page_add(struct pl_view_page *p, const char *format, ...)
     p->count++;
 }
 
+void pl_page_wrap(struct pl_view_page *p, const char *sentence)
+{
+    uint32_t wide = p->cols > 0 ? p->cols : COLS;
+    uint32_t cols = pl_min32(pl_max32(wide, 2), PL_VIEW_LINE_MAX) - 1; /* the last stays free */
+    while (*sentence != '\0') {
+        size_t len = strlen(sentence), whole = cols;
+        while (whole > 0 && len > cols && sentence[whole] != ' ')
+            whole--;
+        len = len <= cols ? len : whole > 0 ? whole : cols;
+        pl_page_add(p, "%.*s", (int)len, sentence);
+        sentence += len;
+        sentence += strspn(sentence, " ");
+    }
+}
+
 static struct pl_view_text loss_text(double loss)
 {
     struct pl_view_text t = {"-"}; /* nobody has trained a step yet, or nobody is there */
@@ -225,6 +241,11 @@ static bool is_over(const struct pl_cluster_view *v)
     return is_done(v) || strcmp(v->phase, "stopped") == 0;
 }
 
+static bool is_silent(const struct pl_cluster_view *v)
+{
+    return v->silent_s > 0;
+}
+
 /* Tokens a second of whoever watches, or the syncer's word. It says 0 until it has measured. Below 0: not known. */
 static double speed_of(const struct pl_cluster_view *v, double rate)
 {
@@ -235,7 +256,7 @@ static double speed_of(const struct pl_cluster_view *v, double rate)
 static struct pl_view_text rate_text(const struct pl_cluster_view *v, double rate)
 {
     struct pl_view_text t = {"-"};
-    return rate <= 0 || is_over(v) ? t : pl_view_count(rate);
+    return rate <= 0 || is_over(v) || is_silent(v) ? t : pl_view_count(rate);
 }
 
 /* Those there are, or will be. */
@@ -248,7 +269,7 @@ static uint32_t expected(const struct pl_cluster_view *v)
 static struct pl_view_text eta_text(const struct pl_cluster_view *v, double rate)
 {
     struct pl_view_text t = {"-"};
-    if (is_over(v))
+    if (is_over(v) || is_silent(v))
         return t;
     double left = v->total_tokens > v->tokens ? (double)(v->total_tokens - v->tokens) : 0;
     double seconds = rate > 0 ? left / rate : -1;
@@ -267,7 +288,7 @@ static const char *end_text(const struct pl_cluster_view *v)
 
 static void add_bar(const struct pl_cluster_view *v, double rate, bool color, struct pl_view_page *out)
 {
-    enum { CELLS = 16, CELLS_MAX = 64, COLS = 80 };
+    enum { CELLS = 16, CELLS_MAX = 64 };
     char bar[CELLS_MAX + 1], rest[80];
     unsigned cells = CELLS + (out->cols > COLS ? pl_min32(out->cols - COLS, CELLS_MAX - CELLS) : 0);
     double share = v->total_tokens > 0 ? (double)v->tokens / (double)v->total_tokens : 0;
@@ -285,6 +306,8 @@ static const char *state_of(const struct pl_cluster_view *v, const struct pl_vie
 {
     if (l->note[0] != '\0')
         return l->note;
+    if (is_silent(v))
+        return "-";
     if (is_done(v))
         return "done"; /* those who have left already are no more away than the others */
     return !l->connected && !l->alive ? "away" : l->steps == 0 ? "joining" : l->alive ? "training" : "silent";
@@ -297,14 +320,27 @@ static void add_learner(const struct pl_cluster_view *v, const struct pl_view_le
     char name[32];
     const char *state = state_of(v, l);
     bool good = strcmp(state, "training") == 0 || strcmp(state, "done") == 0;
+    bool plain = !color || strcmp(state, "-") == 0;
     (void)snprintf(name, sizeof name, l->name[0] != '\0' ? "%s" : "%s%" PRIu64, l->name, l->identity);
     pl_page_add(out, " %-11s %s%-9s%s %7s %7" PRIu64 " %8s %7s %7s %6s %8u", name,
-                !color ? ""
+                plain  ? ""
                 : good ? "\x1b[32m"
                        : "\x1b[31m",
-                state, color ? "\x1b[0m" : "", loss_text(l->loss).at, l->steps,
+                state, plain ? "" : "\x1b[0m", loss_text(l->loss).at, l->steps,
                 rate_text(v, l->tokens_per_s).at, pl_view_bytes(l->bytes_up).at,
                 pl_view_bytes(l->bytes_down).at, share_text(l->merged_share).at, l->rejoined);
+}
+
+/* The name of the algorithm makes room for how long there is no answer. */
+static void add_head(const struct pl_cluster_view *v, const char *bold, const char *off,
+                     struct pl_view_page *out)
+{
+    if (is_silent(v))
+        pl_page_add(out, "%spelago%s  run %s  %sno answer for %s%s  model %s", bold, off, v->run, bold,
+                    pl_view_time(v->silent_s).at, off, v->model);
+    else
+        pl_page_add(out, "%spelago%s  run %s  %s  up %s  %s  model %s", bold, off, v->run, v->phase,
+                    pl_view_time(v->uptime_s).at, v->algorithm, v->model);
 }
 
 void pl_cluster_view_page(const struct pl_cluster_view *v, double rate, bool color, uint32_t rows,
@@ -312,8 +348,7 @@ void pl_cluster_view_page(const struct pl_cluster_view *v, double rate, bool col
 {
     double speed = speed_of(v, rate);
     const char *bold = color ? "\x1b[1m" : "", *off = color ? "\x1b[0m" : "";
-    pl_page_add(out, "%spelago%s  run %s  %s  up %s  %s  model %s", bold, off, v->run, v->phase,
-                pl_view_time(v->uptime_s).at, v->algorithm, v->model);
+    add_head(v, bold, off, out);
     add_bar(v, speed, color, out);
     pl_page_add(out, "loss    %s%s%s   goodput %s   merged/alive %s   alive %u of %u", bold,
                 loss_text(v->loss).at, off, share_text(v->goodput).at, share_text(v->merged_alive).at,

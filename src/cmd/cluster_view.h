@@ -39,7 +39,8 @@ struct pl_cluster_view {
     uint64_t epoch, tokens, total_tokens, merged_tokens;
     double uptime_s, loss, tokens_per_s, goodput, merged_alive; /* shares below 0: not known */
     double time_left_s;                                         /* of --time; below 0: there is no such end */
-    uint64_t bytes_up, bytes_down, refused;                     /* of all shards in the list */
+    double silent_s; /* since its last answer: whoever asks in vain puts it here; 0: it answers */
+    uint64_t bytes_up, bytes_down, refused; /* of all shards in the list */
     uint64_t lost, rejoined; /* of the shard that speaks: each shard loses a learner that dies */
     uint64_t merges, journal_bytes;
     uint32_t alive, connected, known;
@@ -68,8 +69,11 @@ struct pl_view_page {
     uint32_t cols; /* that there are; 0: 80 */
 };
 void pl_page_add(struct pl_view_page *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Over as many lines as it needs; a word that is wider than a line is broken. */
+void pl_page_wrap(struct pl_view_page *p, const char *sentence);
 
-/* The whole state; at most rows lines, learners are left out where there is no room. color: with escape sequences.
+/* The whole state; at most rows lines, learners are left out where there is no room. color: with escape sequences. What may
+ * have changed since the last answer is not shown where there is none now.
  * rate: tokens a second as measured by whoever watches; 0: the syncer's word; below 0: nobody knows yet. */
 void pl_cluster_view_page(const struct pl_cluster_view *v, double rate, bool color, uint32_t rows,
                           struct pl_view_page *out);

@@ -1,11 +1,13 @@
 /* cmd/cmd_top.c - pelago top: the state of a run as a live screen. q or Ctrl-C ends it; the terminal is left as it was. */
 #include "cmd/cmd.h"
 
+#include "base/num.h"
 #include "cmd/cluster_home.h"
 #include "cmd/cluster_shards.h"
 #include "cmd/options.h"
 #include "cmd/run_file.h"
 #include "cmd/screen.h"
+#include "cmd/text.h"
 #include "os/clock.h"
 
 #include <poll.h>
@@ -20,12 +22,13 @@ static const uint64_t patience_ns = 2 * PL_SEC;
 struct top {
     struct pl_operator who;
     struct pl_cluster_view view;
-    struct pl_view_page page;
+    struct pl_view_page page, words; /* words: what stands below the state */
     struct pl_screen screen;
     struct termios before;
     bool keys; /* the terminal gives keys one by one */
     bool known;
-    bool over; /* the syncer has left, with a last word */
+    uint64_t heard_ns; /* the last answer */
+    bool over;         /* the syncer has left, with a last word */
     struct pl_error err;
 };
 
@@ -77,6 +80,17 @@ static bool wait_for_key(struct top *t, int ms)
 
 /* ---- the loop ---- */
 
+/* What was known before stays where the answer is no status. */
+static enum pelago_status take(struct top *t, struct pl_bytes answer)
+{
+    static struct pl_cluster_view fresh;
+    PL_TRY(pl_cluster_view_parse(&fresh, answer, &t->err));
+    t->view = fresh;
+    t->known = true;
+    t->heard_ns = pl_clock_ns();
+    return PELAGO_OK;
+}
+
 static enum pelago_status look(struct top *t)
 {
     struct pl_alloc alloc = pl_alloc_system();
@@ -96,27 +110,45 @@ static enum pelago_status look(struct top *t)
         pl_shards_complete(&t->who, &answer);
     }
     if (st == PELAGO_OK)
-        st = pl_cluster_view_parse(&t->view, (struct pl_bytes){answer.data, answer.len}, &t->err);
-    t->known = t->known || st == PELAGO_OK;
+        st = take(t, (struct pl_bytes){answer.data, answer.len});
+    if (st != PELAGO_OK)
+        t->view.silent_s = (double)(pl_clock_ns() - t->heard_ns) * 1e-9;
     pl_buf_release(&answer);
     return st;
 }
 
+/* Why there is no answer, whole, or how to leave. */
+static void say(struct top *t, enum pelago_status st)
+{
+    char sentence[sizeof t->err.text + 16];
+    t->words.count = 0;
+    if (st == PELAGO_OK) {
+        pl_page_add(&t->words, "q ends this screen; the run %s", t->over ? "is done" : "goes on");
+        return;
+    }
+    (void)snprintf(sentence, sizeof sentence, "no answer: %s", t->err.text);
+    pl_text_clean(sentence);
+    pl_page_wrap(&t->words, sentence);
+}
+
+/* The words are all there, if need be in place of learners; the last line of a terminal stays free. */
 static void draw(struct top *t, enum pelago_status st)
 {
-    t->page.count = 0;
+    struct pl_view_page *p = &t->page;
     pl_screen_measure(&t->screen);
-    t->page.cols = t->screen.cols;
+    p->cols = t->words.cols = t->screen.cols;
+    p->count = 0;
+    say(t, st);
+    uint32_t below = t->words.count + 2;
+    uint32_t rows = t->screen.rows > below ? t->screen.rows - below : 0;
     if (t->known)
-        pl_cluster_view_page(&t->view, 0, t->screen.color, t->screen.rows - 3, &t->page);
-    pl_page_add(&t->page, "%s", "");
-    if (st != PELAGO_OK)
-        pl_page_add(&t->page, "no answer: %s", t->err.text);
-    else if (t->over)
-        pl_page_add(&t->page, "q ends this screen; the run is done");
-    else
-        pl_page_add(&t->page, "q ends this screen; the run goes on");
-    pl_screen_draw(&t->screen, &t->page);
+        pl_cluster_view_page(&t->view, 0, t->screen.color, rows, p);
+    p->count = pl_min32(p->count, rows);
+    if (p->count > 0)
+        pl_page_add(p, "%s", "");
+    for (uint32_t i = 0; i < t->words.count; i++)
+        pl_page_add(p, "%s", t->words.line[i]);
+    pl_screen_draw(&t->screen, p);
 }
 
 static int watch(struct top *t, uint64_t every_ns)

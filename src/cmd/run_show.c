@@ -146,11 +146,18 @@ static double rate_of(const struct pl_run *r)
     return r->history.rate > 0 ? r->history.rate : -1;
 }
 
-static void draw_page(struct pl_run *r, uint64_t now)
+/* 0 for a syncer of whom an answer is not overdue. */
+static double silent_s(const struct pl_run *r, uint64_t now)
+{
+    bool stale = r->known && !r->ending && now - r->heard_ns > stale_ns;
+    return stale ? (double)(now - r->heard_ns) * 1e-9 : 0;
+}
+
+static void draw_page(struct pl_run *r)
 {
     struct pl_view_page *p = &r->page;
     uint64_t count = r->history.event_count, shown = pl_min64(count, EVENTS_SHOWN);
-    bool stale = r->known && !r->ending && now - r->heard_ns > stale_ns;
+    bool stale = r->view.silent_s > 0;
     p->count = 0;
     pl_screen_measure(&r->screen);
     p->cols = r->screen.cols;
@@ -165,7 +172,7 @@ static void draw_page(struct pl_run *r, uint64_t now)
         pl_page_add(p, "starting a syncer and %u learners ...", r->settings.learners);
     if (stale)
         pl_page_add(p, "(the syncer has not answered for %s; learners train on)",
-                    pl_view_time((double)(now - r->heard_ns) * 1e-9).at);
+                    pl_view_time(r->view.silent_s).at);
     pl_page_add(p, "%s", "");
     for (uint64_t i = count - shown; i < count; i++) {
         const struct pl_run_event *e = &r->history.events[i % PL_RUN_EVENTS];
@@ -192,8 +199,9 @@ void pl_run_show(struct pl_run *r, bool now)
     if (!r->screen.live && !r->known)
         return;
     r->drawn_ns = clock;
+    r->view.silent_s = silent_s(r, clock);
     if (r->screen.live)
-        draw_page(r, clock);
+        draw_page(r);
     else
         print_line(r);
 }

@@ -4,6 +4,7 @@
 Real processes, sockets and TLS on loopback. A run goes on through kill -9 of a learner and of the syncer and through Ctrl-C;
 whatever a person can do wrong is one sentence with exit code 1 or 2. Needs nothing but python3.
 """
+import fcntl
 import json
 import os
 import pty
@@ -15,9 +16,11 @@ import shutil
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 from pathlib import Path
 
@@ -1133,17 +1136,23 @@ def codecs():
     refused("feedback_local is for apply: rebase", "run", "--out", temp / "no", *TINY, "--up", "topk64", "--apply", "mix", "--feedback-local", "1", code=2)
 
 
-def top(folder, words):
-    """What it shows until these words come; then q ends it."""
+def top(folder, *steps, rows=24, cols=80):
+    """What it shows until words come, for each step that is some; others are done then. q ends it."""
     pid, fd = pty.fork()
     if pid == 0:
+        fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
         os.environ["TERM"] = "xterm"
         os.execv(PELAGO, ["pelago", "top", str(folder), "--every", "100ms"])
-    seen, end = b"", time.monotonic() + PATIENCE
-    while words not in seen:
-        assert time.monotonic() < end, seen[-3000:]
-        assert select.select([fd], [], [], PATIENCE)[0], seen
-        seen += os.read(fd, 65536)
+    seen, looked, end = b"", 0, time.monotonic() + PATIENCE
+    for step in steps:
+        if callable(step):
+            step()
+            looked = len(seen)
+            continue
+        while step not in seen[looked:]:
+            assert time.monotonic() < end, seen[-3000:]
+            assert select.select([fd], [], [], PATIENCE)[0], seen
+            seen += os.read(fd, 65536)
     os.write(fd, b"q")
     while b"\x1b[?1049l" not in seen:
         assert select.select([fd], [], [], PATIENCE)[0], seen
@@ -1159,6 +1168,13 @@ def live_screen():
     refused("this is no terminal", "top", home, code=2)
     seen = top(home, b"q ends this screen; the run goes on")
     assert b"\x1b[?1049h" in seen and b"tokens" in seen, seen
+    for rows, cols, head in ((24, 80, b"no answer for 2s"), (8, 40, b"no answer"), (4, 60, b"no answer: ")):
+        seen = top(home, b"  running  ", lambda: s.end(signal.SIGKILL), head, b"port?", rows=rows, cols=cols)
+        last = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", seen[seen.rindex(head):])
+        said = b"no answer: nobody listens at " + (home / "address").read_bytes().strip() + b": is the syncer running, and is this its port?"
+        assert said in b" ".join(last.split()), (rows, cols, last)  # whole, if need be in place of the state
+        assert rows < 24 or b"- tokens/s  ETA -" in last, last
+        s = syncer(home)
     s.end()
 
 

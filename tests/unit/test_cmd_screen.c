@@ -105,6 +105,36 @@ static void no_rate_is_shown_before_one_is_measured(void **state)
     assert_non_null(strstr(page.line[6], " 7           training        -      10        -  "));
 }
 
+static void sentences_are_wrapped(void **state)
+{
+    static const char sentence[] =
+        "no answer: nobody listens at 127.0.0.1:7441: is the syncer running, and is this "
+        "its port?";
+    (void)state;
+    page.count = 0;
+    pl_page_wrap(&page, sentence);
+    assert_int_equal(page.count, 2);
+    assert_string_equal(page.line[0],
+                        "no answer: nobody listens at 127.0.0.1:7441: is the syncer running, and is this");
+    assert_string_equal(page.line[1], "its port?");
+    page.cols = 8;
+    page.count = 0;
+    pl_page_wrap(&page, "an end, abcdefghijklmno 1234567 is");
+    static const char *const lines[] = {"an end,", "abcdefg", "hijklmn", "o", "1234567", "is"};
+    assert_int_equal(page.count, 6);
+    for (uint32_t i = 0; i < 6; i++)
+        assert_string_equal(page.line[i], lines[i]);
+    page.cols = 1;
+    pl_page_wrap(&page, "ab");
+    assert_int_equal(page.count, 8);
+    page.cols = 1000;
+    page.count = 0;
+    for (int i = 0; i < 200; i++)
+        pl_page_wrap(&page, sentence);
+    assert_int_equal(page.count, PL_VIEW_LINES_MAX);
+    page.cols = 0;
+}
+
 static void assert_widths(bool color)
 {
     page.count = 0;
@@ -169,6 +199,33 @@ static void a_page_fits_80_columns(void **state)
     assert_widths(true);
     (void)snprintf(view.phase, sizeof view.phase, "done");
     assert_widths(true);
+}
+
+static void a_page_without_an_answer_claims_nothing(void **state)
+{
+    (void)state;
+    parse_status(status);
+    view.silent_s = 65;
+    view.time_left_s = 1000;
+    page.count = 0;
+    pl_cluster_view_page(&view, 2000, false, 50, &page);
+    assert_string_equal(page.line[0], "pelago  run 00ff  no answer for 1m 05s  model 1m");
+    assert_non_null(strstr(page.line[1], "25%  - tokens/s  ETA -"));
+    assert_string_equal(page.line[6],
+                        " 7           -          2.2500      10        -  0.0 kB  0.0 kB      -        0");
+    for (uint32_t i = 0; i < page.count; i++)
+        assert_null(strstr(page.line[i], "training"));
+    page.count = 0;
+    pl_cluster_view_page(&view, 2000, true, 50, &page);
+    assert_non_null(strstr(page.line[6], " -          2.2500")); /* in no colour */
+    page.count = 0;
+    pl_cluster_view_line(&view, 2000, &page);
+    assert_non_null(strstr(page.line[0], "  - tokens/s  "));
+    assert_non_null(strstr(page.line[0], "  ETA -"));
+    (void)snprintf(view.run, sizeof view.run, "0123456789abcdef");
+    (void)snprintf(view.model, sizeof view.model, "tales-14m");
+    view.silent_s = 100 * 86400.0;
+    assert_widths(false);
 }
 
 /* Status has nothing but the syncer's word, `pelago run` knows the processes: both say the same of an end. */
@@ -360,15 +417,19 @@ static void a_report_has_units_and_the_settings_of_work(void **state)
     pl_buf_release(&text);
 }
 
-/* The page that stays, by way of a file in place of stdout. */
-static void last_page(struct pl_run *run, bool complete, char *out, size_t cap)
+/* What is drawn, by way of a file in place of stdout: the page that stays, or one while the run goes on. */
+enum drawn { GOING_ON, STOPPED, COMPLETE };
+static void draw_run(struct pl_run *run, enum drawn what, char *out, size_t cap)
 {
     FILE *file = tmpfile();
     int before = dup(STDOUT_FILENO);
     assert_non_null(file);
     (void)fflush(stdout);
     assert_true(dup2(fileno(file), STDOUT_FILENO) >= 0);
-    pl_run_show_end(run, complete);
+    if (what == GOING_ON)
+        pl_run_show(run, true);
+    else
+        pl_run_show_end(run, what == COMPLETE);
     (void)fflush(stdout);
     assert_true(dup2(before, STDOUT_FILENO) >= 0);
     (void)close(before);
@@ -393,14 +454,22 @@ static void the_last_page_is_of_the_end(void **state)
     run.begin_ns = pl_clock_ns() - 3600 * PL_SEC; /* the syncer's uptime is of its last start */
     run.screen.live = true;
     pl_run_take_view(&run, (struct pl_bytes){status, strlen(status)});
+    draw_run(&run, GOING_ON, shown, sizeof shown);
+    assert_non_null(strstr(shown, "  running  up 1h 00m  "));
+    assert_null(strstr(shown, "answer"));
+    run.heard_ns -= 10 * PL_SEC;
+    draw_run(&run, GOING_ON, shown, sizeof shown);
+    assert_non_null(strstr(shown, "  no answer for 10s  "));
+    assert_non_null(strstr(shown, "(the syncer has not answered for 10s; learners train on)"));
+    assert_null(strstr(shown, "running"));
     run.ending = true;
-    last_page(&run, false, shown, sizeof shown);
+    draw_run(&run, STOPPED, shown, sizeof shown);
     assert_non_null(strstr(shown, "  stopped  up 1h 00m  "));
     assert_non_null(strstr(shown, "25%  stopped"));
     assert_null(strstr(shown, "ETA"));
     assert_null(strstr(shown, " 400 ")); /* nobody has a speed any more */
     assert_null(strstr(shown, "Ctrl-C"));
-    last_page(&run, true, shown, sizeof shown);
+    draw_run(&run, COMPLETE, shown, sizeof shown);
     assert_non_null(strstr(shown, "  done  "));
     assert_non_null(strstr(shown, "loss    2.5000 "));
     assert_non_null(strstr(shown, "1.00M of 1.00M  [################] 100%  the run is complete"));
@@ -449,6 +518,8 @@ int main(void)
         cmocka_unit_test(a_status_is_read_and_shown),
         cmocka_unit_test(the_end_is_of_tokens_or_of_time),
         cmocka_unit_test(no_rate_is_shown_before_one_is_measured),
+        cmocka_unit_test(sentences_are_wrapped),
+        cmocka_unit_test(a_page_without_an_answer_claims_nothing),
         cmocka_unit_test(learners_come_by_the_numbers_in_their_names),
         cmocka_unit_test(a_page_fits_80_columns),
         cmocka_unit_test(a_complete_run_has_no_eta_and_nobody_is_away),
