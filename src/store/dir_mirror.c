@@ -207,12 +207,21 @@ static enum pelago_status is_equal(struct fill *x, struct pl_file *f, const char
     return st;
 }
 
+/* At most PL_FILE_NAME_MAX: longer names are nobody's business here. */
+static size_t length(const char *name)
+{
+    size_t len = 0;
+    while (len < PL_FILE_NAME_MAX && name[len] != '\0')
+        len++;
+    return len;
+}
+
 /* Under another name, until all of them are there. */
 static enum pelago_status stage(struct fill *x, struct pl_file *f, const char *name)
 {
     char staged[PL_FILE_NAME_MAX];
     struct pl_file *g;
-    pl_assert(strlen(name) + sizeof staged_end <= sizeof staged);
+    pl_assert(length(name) + sizeof staged_end <= sizeof staged);
     (void)pl_fmt(staged, sizeof staged, "%s%s", name, staged_end);
     PL_TRY(x->second.ops->open(x->second.self, staged, PL_FILE_CREATE, &g));
     enum pelago_status st = copy(x, f, g);
@@ -243,15 +252,14 @@ static enum pelago_status stage_one(void *user, const char *name)
 static enum pelago_status see_staged(void *user, const char *name)
 {
     struct fill *x = user;
-    char stem[PL_FILE_NAME_MAX];
-    size_t len = strlen(name), end = sizeof staged_end - 1;
-    if (len <= end || len >= sizeof stem || strcmp(name + len - end, staged_end) != 0)
+    char stem[PL_FILE_NAME_MAX] = "";
+    size_t len = length(name), end = sizeof staged_end - 1;
+    if (len <= end || len >= sizeof stem || memcmp(name + len - end, staged_end, end) != 0)
         return PELAGO_OK;
     memcpy(stem, name, len - end);
-    stem[len - end] = '\0';
-    if (x->about(stem) && (x->stem[0] == '\0' || strcmp(stem, x->stem) < 0)) {
+    if (x->about(stem) && (x->stem[0] == '\0' || memcmp(stem, x->stem, sizeof stem) < 0)) {
         (void)pl_fmt(x->found, sizeof x->found, "%s", name);
-        (void)pl_fmt(x->stem, sizeof x->stem, "%s", stem);
+        memcpy(x->stem, stem, sizeof stem);
     }
     return PELAGO_OK;
 }
