@@ -16,8 +16,11 @@
 #include "base/limits.h"
 #include "chaos/words.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 enum { ORDER_MAX = 1024, ANSWER_MAX = 4 << 20, CLIENTS_MAX = 64 };
@@ -290,27 +293,71 @@ static void on_client(uv_stream_t *server, int status)
         read_on(c);
 }
 
-/* A socket file that nobody answers at was left behind by a proxy that was killed. */
+/* libuv would remove whatever has the name at the end: the file is ours to bind and to remove. */
+static int bind_socket(struct pl_proxy *p)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    struct stat about;
+    pl_assert(strlen(p->o->control) < sizeof at.sun_path);
+    memcpy(at.sun_path, p->o->control, strlen(p->o->control));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return uv_translate_sys_error(errno);
+    int r = bind(fd, (struct sockaddr *)&at, sizeof at) == 0 ? 0 : uv_translate_sys_error(errno);
+    if (r == 0 && lstat(p->o->control, &about) == 0) {
+        p->control_dev = about.st_dev;
+        p->control_ino = about.st_ino;
+    }
+    if (r == 0)
+        r = uv_pipe_open(&p->control, fd);
+    if (r != 0)
+        (void)close(fd);
+    return r;
+}
+
+static bool is_socket(const char *path, struct stat *about)
+{
+    return lstat(path, about) == 0 && S_ISSOCK(about->st_mode);
+}
+
+/* A socket file that nobody answers at was left behind by a killed proxy; anything else is somebody's. */
 static int bind_control(struct pl_proxy *p)
 {
+    struct stat about;
     struct pl_error err;
     char answer[8];
-    int r = uv_pipe_bind(&p->control, p->o->control);
-    if (r != UV_EADDRINUSE ||
+    int r = bind_socket(p);
+    if (r != UV_EADDRINUSE || !is_socket(p->o->control, &about) ||
         pl_proxy_ask(p->o->control, "stats 1", 1000, answer, sizeof answer, &err) != PELAGO_UNREACHABLE)
         return r;
     (void)unlink(p->o->control);
-    return uv_pipe_bind(&p->control, p->o->control);
+    return bind_socket(p);
+}
+
+static void remove_socket(const struct pl_proxy *p)
+{
+    struct stat about;
+    if (is_socket(p->o->control, &about) && p->control_ino != 0 && about.st_dev == p->control_dev &&
+        about.st_ino == p->control_ino)
+        (void)unlink(p->o->control);
 }
 
 enum pelago_status pl_control_open(struct pl_proxy *p, struct pl_error *err)
 {
-    if (strlen(p->o->control) > 107)
-        return pl_fail(err, PELAGO_INVALID, "the path of the control socket is longer than 107 letters");
+    if (p->o->control[0] == '\0' || strlen(p->o->control) > 107)
+        return pl_fail(err, PELAGO_INVALID, "the path of the control socket is %s, expected 1 to 107 letters",
+                       p->o->control[0] == '\0' ? "empty" : "too long");
     (void)uv_pipe_init(&p->loop, &p->control, 0);
     p->control.data = p;
     p->controlled = true;
+    struct stat about;
     int r = bind_control(p);
+    if (r == UV_EADDRINUSE && !is_socket(p->o->control, &about))
+        return pl_fail(
+            err, PELAGO_IO,
+            "there is something else by the name of the control socket, %s: it is left alone; give "
+            "another --control",
+            p->o->control);
     if (r == 0)
         r = chmod(p->o->control, 0600) == 0 ? 0 : UV_EIO;
     if (r == 0)
@@ -325,5 +372,6 @@ void pl_control_close(struct pl_proxy *p)
 {
     for (struct control_client *c = p->clients; c != NULL; c = c->next)
         close_client(c);
-    uv_close((uv_handle_t *)&p->control, NULL); /* libuv removes the file */
+    uv_close((uv_handle_t *)&p->control, NULL);
+    remove_socket(p);
 }

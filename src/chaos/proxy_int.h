@@ -7,6 +7,7 @@
 #include "chaos/proxy.h"
 #include "chaos/shape.h"
 
+#include <sys/types.h>
 #include <uv.h>
 
 enum { UP, DOWN };        /* flows: learner to syncer, syncer to learner */
@@ -90,6 +91,8 @@ struct pl_proxy {
     uint8_t *scratch; /* PROXY_READ_BYTES; libuv reads into it and hands it over at once */
     uv_pipe_t control;
     bool controlled;
+    dev_t control_dev; /* of the socket file that is ours; no ino: there is none */
+    ino_t control_ino;
     struct control_client *clients;
     uv_signal_t signals[2];
     bool signalled;

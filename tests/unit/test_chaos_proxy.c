@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static int setup(void **state)
@@ -485,6 +486,66 @@ static void test_control_taken(void **state)
     assert_int_equal(chaos_rig_stat(r, "open"), 0); /* and the first still answers */
 }
 
+/* What the name stands for, not what it leads to. */
+static mode_t kind_of(const char *path)
+{
+    struct stat about;
+    return lstat(path, &about) == 0 ? about.st_mode & S_IFMT : 0;
+}
+
+/* Only a socket is taken over: a file of somebody's, and a link even to a socket, stay what they are. */
+static void test_control_is_something_else(void **state)
+{
+    struct chaos_rig *r = *state;
+    char path[sizeof r->control + 8];
+    struct pl_proxy_options o = r->options;
+    struct pl_proxy *p;
+    struct pl_error err;
+    (void)snprintf(path, sizeof path, "%s.other", r->control);
+    o.control = path;
+    const mode_t kinds[] = {S_IFREG, S_IFIFO, S_IFLNK, S_IFDIR};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        int made = kinds[i] == S_IFLNK   ? symlink(r->control, path)
+                   : kinds[i] == S_IFDIR ? mkdir(path, 0700)
+                                         : mknod(path, kinds[i] | 0600, 0);
+        assert_int_equal(made, 0);
+        assert_int_equal(pl_proxy_new(&p, &o, &r->alloc, &err), PELAGO_IO);
+        assert_non_null(strstr(err.text, "it is left alone; give another --control"));
+        assert_int_equal(kind_of(path), kinds[i]);
+        assert_int_equal(remove(path), 0);
+    }
+    assert_int_equal(chaos_rig_stat(r, "open"), 0);
+}
+
+/* At its end a proxy removes its socket, but not what took the place of it. */
+static void test_control_is_removed_once(void **state)
+{
+    struct chaos_rig *r = *state;
+    char path[sizeof r->control + 8], aside[sizeof r->control + 16];
+    struct pl_proxy_options o = r->options;
+    struct pl_proxy *p;
+    struct pl_error err;
+    (void)snprintf(path, sizeof path, "%s.other", r->control);
+    (void)snprintf(aside, sizeof aside, "%s.aside", path);
+    o.control = path;
+    for (int replaced = 0; replaced < 2; replaced++) {
+        assert_int_equal(pl_proxy_new(&p, &o, &r->alloc, &err), PELAGO_OK);
+        assert_int_equal(kind_of(path), S_IFSOCK);
+        if (replaced) {
+            assert_int_equal(rename(path, aside), 0);
+            assert_int_equal(mknod(path, S_IFREG | 0600, 0), 0);
+        }
+        pl_proxy_free(p);
+        assert_int_equal(kind_of(path), replaced ? S_IFREG : 0);
+    }
+    assert_int_equal(pl_proxy_new(&p, &o, &r->alloc, &err), PELAGO_IO);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rename(aside, path), 0); /* as one that was killed leaves it */
+    assert_int_equal(pl_proxy_new(&p, &o, &r->alloc, &err), PELAGO_OK);
+    pl_proxy_free(p);
+    assert_int_equal(kind_of(path), 0);
+}
+
 #define WITH_PROXY(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -508,6 +569,8 @@ int main(void)
         WITH_PROXY(test_orders),
         cmocka_unit_test(test_bad_options),
         WITH_PROXY(test_control_taken),
+        WITH_PROXY(test_control_is_something_else),
+        WITH_PROXY(test_control_is_removed_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
