@@ -40,8 +40,12 @@ enum pelago_status pl_cluster_open_data(const struct pl_cluster_args *a, struct 
 enum pelago_status pl_cluster_create(const struct pl_cluster_args *a, const char *folder,
                                      struct pl_settings *s, struct pl_error *err);
 
-/* A run that exists goes on as it began: INVALID with a sentence that names the first option given that says otherwise. */
-enum pelago_status pl_cluster_refuse_changes(const struct pl_cluster_args *a, const struct pl_settings *s,
-                                             struct pl_error *err);
+/* A run that exists goes on as it began: INVALID with a sentence that names the first option given that says
+ * otherwise. folder is the home shard's, or a further shard's. */
+enum pelago_status pl_cluster_refuse_changes(const struct pl_cluster_args *a, const char *folder,
+                                             const struct pl_settings *s, struct pl_error *err);
+/* The same for --tokenizer: digest is that of the settings; a failure is of reading what the option names. */
+enum pelago_status pl_cluster_tokenizer_differs(const char *name, const char *folder, uint64_t digest,
+                                                bool *differs, struct pl_error *err);
 
 #endif

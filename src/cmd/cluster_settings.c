@@ -217,9 +217,19 @@ static enum pelago_status check_model(const struct pl_train_args *t, const struc
         {"qk-norm", d->qk_norm, !have->qk_norm},
         {"data", t->data != NULL, strcmp(w->data, s->data) != 0},
         {"valid", t->valid != NULL, strcmp(w->valid, s->valid) != 0},
-        {"tokenizer", t->tokenizer != NULL, true},
     };
     return check_claims(claims, sizeof claims / sizeof claims[0], err);
+}
+
+static enum pelago_status check_tokenizer(const char *name, const char *folder, const struct pl_settings *s,
+                                          struct pl_error *err)
+{
+    struct claim claim = {"tokenizer", name != NULL, false};
+    struct pl_error why;
+    if (name != NULL &&
+        pl_cluster_tokenizer_differs(name, folder, s->tokenizer_digest, &claim.differs, &why) != PELAGO_OK)
+        return pl_fail(err, PELAGO_INVALID, "%s", why.text);
+    return check_claims(&claim, 1, err);
 }
 
 static enum pelago_status check_training(const struct pl_train_args *t, const struct pl_settings *w,
@@ -289,8 +299,8 @@ static enum pelago_status check_protocol(const struct pl_cluster_args *a, const 
     return check_claims(claims, sizeof claims / sizeof claims[0], err);
 }
 
-enum pelago_status pl_cluster_refuse_changes(const struct pl_cluster_args *a, const struct pl_settings *s,
-                                             struct pl_error *err)
+enum pelago_status pl_cluster_refuse_changes(const struct pl_cluster_args *a, const char *folder,
+                                             const struct pl_settings *s, struct pl_error *err)
 {
     struct pl_train_plan plan;
     struct pl_settings wanted;
@@ -302,5 +312,6 @@ enum pelago_status pl_cluster_refuse_changes(const struct pl_cluster_args *a, co
         return pl_fail(err, PELAGO_INVALID, "%s", why.text);
     PL_TRY(check_model(&a->train, &wanted, s, err));
     PL_TRY(check_training(&a->train, &wanted, s, err));
-    return check_protocol(a, &wanted, s, err);
+    PL_TRY(check_protocol(a, &wanted, s, err));
+    return check_tokenizer(a->train.tokenizer, folder, s, err);
 }

@@ -114,7 +114,7 @@ static int resume(struct pl_run *r)
     pl_posix_dir_close(dir);
     if (st != PELAGO_OK)
         return pl_failure(pl_run_command, &r->err);
-    if (pl_cluster_refuse_changes(&r->args.cluster, &r->settings, &r->err) != PELAGO_OK)
+    if (pl_cluster_refuse_changes(&r->args.cluster, r->home, &r->settings, &r->err) != PELAGO_OK)
         return pl_refusal(pl_run_command, &r->err);
     int code = PL_EXIT_OK;
     if (pl_run_args_check_lists(&r->args, r->settings.learners, &code))

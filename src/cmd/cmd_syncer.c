@@ -314,7 +314,8 @@ static int prepare(struct syncer *s)
     enum pelago_status st;
     if (!s->is_new) {
         st = load_settings(s);
-        if (st == PELAGO_OK && pl_cluster_refuse_changes(&s->args, &s->settings, &s->err) != PELAGO_OK)
+        if (st == PELAGO_OK &&
+            pl_cluster_refuse_changes(&s->args, s->dir, &s->settings, &s->err) != PELAGO_OK)
             return pl_refusal(command, &s->err);
     } else if (s->shard > 0 || s->join != NULL) {
         st = make_shard(s);

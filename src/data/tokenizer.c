@@ -51,6 +51,11 @@ uint64_t pl_tokenizer_digest(const struct pl_tokenizer *t)
     return t->digest;
 }
 
+bool pl_tokenizer_is_chars(const struct pl_tokenizer *t)
+{
+    return t->kind == PL_TOKENIZER_CHARS;
+}
+
 static bool is_letter(uint8_t c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');

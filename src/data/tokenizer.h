@@ -38,6 +38,8 @@ uint32_t pl_tokenizer_vocab(const struct pl_tokenizer *t); /* ids are below this
 uint32_t pl_tokenizer_end_of_text(const struct pl_tokenizer *t);
 /* Equal for tokenizers that encode and decode alike, whatever file they came from. */
 uint64_t pl_tokenizer_digest(const struct pl_tokenizer *t);
+/* One of single characters. */
+bool pl_tokenizer_is_chars(const struct pl_tokenizer *t);
 /* Whether text may be encoded in parts, cut before any space that follows an ASCII letter. */
 bool pl_tokenizer_allows_cuts(const struct pl_tokenizer *t);
 /* The bytes of a token, borrowed; none for an id without a token. id < vocab. */

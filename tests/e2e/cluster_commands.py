@@ -436,6 +436,27 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def same_line():
+    """A unit says the same line at every start: it goes on wherever each option says what the run has, and its tokenizer is compared."""
+    text = temp / "same.txt"
+    text.write_text("".join(f"{i} sheep, and {i + 1} more; then they all went home.\n" for i in range(2000)))
+    given = temp / "given"
+    given.mkdir()
+    run("data", "tokenizer", text, "--vocab", 300, "--out", given / "tokenizer.json")
+    words = [word for pair in zip(TINY[::2], TINY[1::2]) if pair[0] not in ("--tokenizer", "--data") for word in pair]
+    words += ["--data", text, "--learners", 2, "--tokens", "150k", "--warmup", "20"]
+    names = ["byte", "char", given / "tokenizer.json", given]
+    for i, name in enumerate(names):
+        home = temp / f"same-{i}"
+        for _ in range(2):
+            s = syncer(home, *words, "--tokenizer", name)
+            assert s.end() == 128 + signal.SIGTERM and "the same command goes on" in s.said(), s.said()
+        other = names[(i + 1) % 3]
+        refused("--tokenizer is not what the run in this folder has: leave it out", "syncer", "--dir", home, *words, "--tokenizer", other, code=2)
+    given.rename(temp / "gone")
+    refused("leave --tokenizer out to go on with the run in this folder", "syncer", "--dir", temp / "same-2", "--tokenizer", names[2], code=2)
+
+
 def leaving():
     """SIGTERM in the middle of a step of many seconds: the process is gone within a second, and what a busy machine adds."""
     s = syncer(temp / "long", *TINY, "--width", 256, "--layers", 4, "--batch", 32, "--seq", 64, "--tokens", "100M")
@@ -894,7 +915,8 @@ def whole_run():
     settings.write_text(right.replace('"quorum"', '"patience": 5, "quorum"'))
     refused("has sync.patience, which this program does not know", "run", "--out", out, "--resume")
     settings.write_text(right)
-    text = run("run", "--out", out, "--resume", "--quiet")[0]
+    refused("--tokenizer is not what the run in this folder has", "run", "--out", out, "--resume", "--tokenizer", "char", code=2)
+    text = run("run", "--out", out, "--resume", "--quiet", *TINY)[0]
     assert "validation: loss" in text and "it says" not in text, text
     assert "--speed\0000.5" in command_line_of_log(out), command_line_of_log(out)
     assert (out / "syncer" / "listen").read_text().startswith("127.0.0.2:")
@@ -1182,9 +1204,9 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup
 with tempfile.TemporaryDirectory() as name:
     temp = Path(name)
     parts = [help_pages, mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks,
-             private_text, leaving, one_wish, slow_end, an_early_stop, mirror, mirror_is_kept, moved, restored, forwarded, moved_home,
-             units, full_disk, whole_run, ended_in_time, unjudged, parent_dies, hopeless, left_out, broken_links, shards, shards_elsewhere,
-             restarts_count, codecs, live_screen]
+             private_text, same_line, leaving, one_wish, slow_end, an_early_stop, mirror, mirror_is_kept, moved, restored, forwarded,
+             moved_home, units, full_disk, whole_run, ended_in_time, unjudged, parent_dies, hopeless, left_out, broken_links, shards,
+             shards_elsewhere, restarts_count, codecs, live_screen]
     try:
         for part in parts:
             if not sys.argv[2:] or part.__name__ in sys.argv[2:]:

@@ -5,10 +5,14 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/hash.h"
 #include "base/num.h"
 #include "cmd/cluster_args.h"
+#include "tempdir.h"
+#include "tokenizer_rig.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static struct pl_settings settings_of(struct pl_cluster_args *a)
@@ -137,9 +141,9 @@ static void a_run_goes_on_with_the_last_rate_it_began_with(void **state)
     first.train.min_lr = again.train.min_lr = 1e-4;
     first.train.batch = 4;
     struct pl_settings s = settings_of(&first);
-    assert_int_equal(pl_cluster_refuse_changes(&again, &s, &err), PELAGO_OK);
+    assert_int_equal(pl_cluster_refuse_changes(&again, "", &s, &err), PELAGO_OK);
     again.train.min_lr = 2e-4;
-    assert_int_equal(pl_cluster_refuse_changes(&again, &s, &err), PELAGO_INVALID);
+    assert_int_equal(pl_cluster_refuse_changes(&again, "", &s, &err), PELAGO_INVALID);
     assert_non_null(strstr(err.text, "--min-lr"));
 }
 
@@ -151,12 +155,95 @@ static void a_run_goes_on_with_its_warm_up(void **state)
     struct pl_cluster_args first = args_for(8), again = args_for(0);
     first.train.warmup = again.train.warmup = (struct pl_span){.given = true, .count = 100};
     struct pl_settings s = settings_of(&first);
-    assert_int_equal(pl_cluster_refuse_changes(&again, &s, &err), PELAGO_OK);
+    assert_int_equal(pl_cluster_refuse_changes(&again, "", &s, &err), PELAGO_OK);
     again.train.warmup = (struct pl_span){.given = true, .is_tokens = true, .count = UINT64_C(100) * 4 * 256};
-    assert_int_equal(pl_cluster_refuse_changes(&again, &s, &err), PELAGO_OK);
+    assert_int_equal(pl_cluster_refuse_changes(&again, "", &s, &err), PELAGO_OK);
     again.train.warmup.count = 7;
-    assert_int_equal(pl_cluster_refuse_changes(&again, &s, &err), PELAGO_INVALID);
+    assert_int_equal(pl_cluster_refuse_changes(&again, "", &s, &err), PELAGO_INVALID);
     assert_non_null(strstr(err.text, "--warmup"));
+}
+
+/* The option leads to a tokenizer: what it leads to is what counts, not that it is given. */
+static void a_run_goes_on_with_the_tokenizer_it_has(void **state)
+{
+    struct tempdir dir;
+    struct pl_alloc alloc = pl_alloc_system();
+    struct pl_error err;
+    (void)state;
+    tempdir_init(&dir);
+    const struct {
+        enum pl_train_kind kind;
+        const char *name, *file; /* beside byte and char: the files of all three */
+    } runs[] = {{PL_TRAIN_BYTES, "byte", "byte.json"},
+                {PL_TRAIN_CHARS, "char", "char.json"},
+                {PL_TRAIN_BPE, "none", "bpe.json"}};
+    struct pl_tokenizer *all[3];
+    for (size_t i = 0; i < 3; i++) {
+        all[i] = rig_train(&alloc, runs[i].kind, rig_text, 300);
+        struct pl_bytes json = pl_tokenizer_json(all[i]);
+        tempdir_put(&dir, runs[i].file, json.data, json.len);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        struct pl_bytes json = pl_tokenizer_json(all[i]);
+        struct pl_cluster_args first = args_for(8), again = args_for(0);
+        struct pl_settings s = settings_of(&first);
+        s.tokenizer_digest = pl_hash64(json.data, json.len, 0);
+        tempdir_put(&dir, "tokenizer.json", json.data, json.len);
+        for (size_t k = 0; k < 3; k++) {
+            again.train.tokenizer = tempdir_path(&dir, runs[k].file);
+            enum pelago_status want = k == i ? PELAGO_OK : PELAGO_INVALID;
+            assert_int_equal(pl_cluster_refuse_changes(&again, dir.path, &s, &err), want);
+            if (k == 2)
+                continue;
+            again.train.tokenizer = runs[k].name;
+            assert_int_equal(pl_cluster_refuse_changes(&again, dir.path, &s, &err), want);
+            if (k != i)
+                assert_non_null(strstr(err.text, "--tokenizer is not what the run in this folder has"));
+        }
+        again.train.tokenizer = dir.path; /* a folder that holds one */
+        assert_int_equal(pl_cluster_refuse_changes(&again, dir.path, &s, &err), PELAGO_OK);
+        again.train.tokenizer = tempdir_path(&dir, "nowhere.json");
+        assert_int_equal(pl_cluster_refuse_changes(&again, dir.path, &s, &err), PELAGO_INVALID);
+        assert_non_null(strstr(err.text, "nowhere.json"));
+        assert_non_null(strstr(err.text, "leave --tokenizer out to go on with the run"));
+    }
+    for (size_t i = 0; i < 3; i++)
+        pl_tokenizer_free(all[i]);
+    tempdir_release(&dir);
+}
+
+/* Written otherwise it is the same; a folder that has lost its own goes by the digest; a run of token files
+ * has none. */
+static void a_tokenizer_is_compared_by_what_it_does(void **state)
+{
+    struct tempdir dir;
+    struct pl_alloc alloc = pl_alloc_system();
+    struct pl_error err;
+    bool differs;
+    (void)state;
+    tempdir_init(&dir);
+    struct pl_tokenizer *t = rig_train(&alloc, PL_TRAIN_BPE, rig_text, 300);
+    struct pl_bytes json = pl_tokenizer_json(t);
+    uint64_t digest = pl_hash64(json.data, json.len, 0);
+    char *spaced = rig_replace(t, "{", "{ \n");
+    const char *path = tempdir_path(&dir, "named.json");
+    tempdir_put(&dir, "tokenizer.json", json.data, json.len);
+    tempdir_put(&dir, "named.json", spaced, strlen(spaced));
+    assert_int_equal(pl_cluster_tokenizer_differs(path, dir.path, digest, &differs, &err), PELAGO_OK);
+    assert_false(differs);
+    assert_int_equal(pl_cluster_tokenizer_differs(path, dir.path, 0, &differs, &err), PELAGO_OK);
+    assert_true(differs);
+    tempdir_put(&dir, "tokenizer.json", "{", 1);
+    assert_int_equal(pl_cluster_tokenizer_differs(path, dir.path, digest, &differs, &err), PELAGO_OK);
+    assert_true(differs);
+    tempdir_put(&dir, "named.json", json.data, json.len);
+    assert_int_equal(pl_cluster_tokenizer_differs(path, dir.path, digest, &differs, &err), PELAGO_OK);
+    assert_false(differs);
+    tempdir_put(&dir, "named.json", json.data, json.len / 2);
+    assert_int_not_equal(pl_cluster_tokenizer_differs(path, dir.path, digest, &differs, &err), PELAGO_OK);
+    free(spaced);
+    pl_tokenizer_free(t);
+    tempdir_release(&dir);
 }
 
 int main(void)
@@ -171,6 +258,8 @@ int main(void)
         cmocka_unit_test(a_machine_alone_knows_muon_too),
         cmocka_unit_test(a_run_goes_on_with_the_last_rate_it_began_with),
         cmocka_unit_test(a_run_goes_on_with_its_warm_up),
+        cmocka_unit_test(a_run_goes_on_with_the_tokenizer_it_has),
+        cmocka_unit_test(a_tokenizer_is_compared_by_what_it_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
