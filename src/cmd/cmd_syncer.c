@@ -395,7 +395,10 @@ static enum pelago_status begin(struct syncer *s)
                                              .finished = on_finished,
                                              .failed = on_failed,
                                              .user = s};
+    /* Reading a journal takes as long as it is large, and the loop that hears of signals is not running:
+     * until here they end the process at once, which costs no more than kill -9. */
     PL_TRY(host_start(s, &o));
+    pl_stop_listen(&s->loop, s->signals, on_signal, s);
     keep_addresses(s);
     return introduce(s);
 }
@@ -405,7 +408,6 @@ static enum pelago_status open_loop(struct syncer *s)
     PL_TRY(pl_work_loop(&s->loop, &s->err));
     (void)uv_timer_init(&s->loop, &s->linger);
     s->linger.data = s;
-    pl_stop_listen(&s->loop, s->signals, on_signal, s);
     return PELAGO_OK;
 }
 

@@ -431,6 +431,33 @@ def an_early_stop():
     assert syncer(home).end() == 128 + signal.SIGTERM
 
 
+def a_stop_while_starting():
+    """A signal while a syncer reads its journal, or writes before it listens, ends it at once; it goes on later all the same."""
+    library, stuck = os.environ.get("PELAGO_SLOW_SYNC"), temp / "never"
+    for algorithm in ("decoupled", "data_parallel"):
+        home = temp / f"starting-{algorithm}"
+        syncer(home, *TINY, "--algorithm", algorithm, "--tokens", "100M").end()
+        slow = {"env": {**os.environ, "LD_PRELOAD": library or "", "PELAGO_SLOW_NAME": "address.new", "PELAGO_SLOW_UNTIL": str(stuck)}}
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if library else ():
+            (home / "address.new").unlink(missing_ok=True)
+            s = Process("syncer", "--dir", home, **slow)
+            until((home / "address.new").exists, "its address to be written", s.popen)
+            assert s.end(number) == -number, s.said()
+        assert syncer(home).end() == 128 + signal.SIGTERM
+    home = temp / "starting-decoupled"
+    journal = max(home.glob("journal-*"))
+    size = journal.stat().st_size
+    os.truncate(journal, 32 << 30)  # minutes to read, and nothing on the disk
+    s = Process("syncer", "--dir", home)
+    until(lambda: cpu_seconds(s.popen.pid) > 0.3, "it to read", s.popen)
+    begin = time.monotonic()
+    assert s.end() == -signal.SIGTERM, s.said()
+    took = time.monotonic() - begin
+    assert took < 4, took
+    os.truncate(journal, size)
+    assert syncer(home).end() == 128 + signal.SIGTERM
+
+
 def cpu_seconds(pid):
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -1201,12 +1228,13 @@ def live_screen():
 
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup
+signal.signal(signal.SIGINT, signal.default_int_handler)  # and in the background of a script
 with tempfile.TemporaryDirectory() as name:
     temp = Path(name)
     parts = [help_pages, mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks,
-             private_text, same_line, leaving, one_wish, slow_end, an_early_stop, mirror, mirror_is_kept, moved, restored, forwarded,
-             moved_home, units, full_disk, whole_run, ended_in_time, unjudged, parent_dies, hopeless, left_out, broken_links, shards,
-             shards_elsewhere, restarts_count, codecs, live_screen]
+             private_text, same_line, a_stop_while_starting, leaving, one_wish, slow_end, an_early_stop, mirror, mirror_is_kept, moved,
+             restored, forwarded, moved_home, units, full_disk, whole_run, ended_in_time, unjudged, parent_dies, hopeless, left_out,
+             broken_links, shards, shards_elsewhere, restarts_count, codecs, live_screen]
     try:
         for part in parts:
             if not sys.argv[2:] or part.__name__ in sys.argv[2:]:
