@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -32,19 +33,32 @@ bool pl_path_exists(const char *folder, const char *name)
     return pl_path_join(path, folder, name, NULL) == PELAGO_OK && access(path, F_OK) == 0;
 }
 
-enum pelago_status pl_path_read_line(const char *path, char *out, size_t cap, struct pl_error *err)
+static bool is_file(int fd)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, out, cap - 1) : -1;
+    struct stat about;
+    return fstat(fd, &about) == 0 && S_ISREG(about.st_mode);
+}
+
+/* waits: a person named it, so it may be a pipe that somebody is about to write to. */
+static enum pelago_status read_line(const char *path, bool waits, char *out, size_t cap, struct pl_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | (waits ? 0 : O_NONBLOCK));
+    bool wrong = fd >= 0 && !waits && !is_file(fd);
+    ssize_t n = fd >= 0 && !wrong ? read(fd, out, cap - 1) : -1;
     int code = errno;
     if (fd >= 0)
         (void)close(fd);
     if (n < 0)
-        return pl_fail(err, code == ENOENT ? PELAGO_NOTFOUND : PELAGO_IO, "%s cannot be read: %s",
-                       pl_text_clip(path).at, strerror(code));
+        return pl_fail(err, !wrong && code == ENOENT ? PELAGO_NOTFOUND : PELAGO_IO, "%s cannot be read: %s",
+                       pl_text_clip(path).at, wrong ? "it is not a regular file" : strerror(code));
     out[n] = '\0';
     out[strcspn(out, "\r\n")] = '\0';
     return PELAGO_OK;
+}
+
+enum pelago_status pl_path_read_line(const char *path, char *out, size_t cap, struct pl_error *err)
+{
+    return read_line(path, false, out, cap, err);
 }
 
 /* The whole line that invite prints will do. */
@@ -52,7 +66,7 @@ static enum pelago_status read_token(const char *path, char out[static PL_TOKEN_
                                      struct pl_error *err)
 {
     char line[2 * PL_TOKEN_TEXT_MAX];
-    PL_TRY(pl_path_read_line(path, line, sizeof line, err));
+    PL_TRY(read_line(path, true, line, sizeof line, err));
     const char *token = strstr(line, "pelago1-");
     (void)pl_fmt(out, PL_TOKEN_TEXT_MAX, "%s", token != NULL ? token : line);
     out[strcspn(out, " \t")] = '\0';

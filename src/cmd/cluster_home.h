@@ -32,7 +32,7 @@ enum pelago_status pl_path_join(char out[static PL_PATH_MAX], const char *folder
                                 struct pl_error *err);
 bool pl_path_exists(const char *folder, const char *name);
 
-/* The first line of a small file, without its end. */
+/* The first line of a small file, without its end. IO for what is no file: no pipe is waited for. */
 enum pelago_status pl_path_read_line(const char *path, char *out, size_t cap, struct pl_error *err);
 
 /* A token as given: the text itself, or @FILE, which other users of the machine cannot see in the list of processes. */

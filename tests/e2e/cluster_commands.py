@@ -327,6 +327,37 @@ def mistakes_of_learners():
     s.end()
 
 
+def pipes():
+    """Nobody waits for a pipe in the place of a folder's file; one that a person names is read: a token comes through it."""
+    home = temp / "pipes"
+    syncer(home, *TINY, "--tokens", "100M").end()
+    for name in ("listen", "advertise"):
+        (home / name).unlink(missing_ok=True)
+        os.mkfifo(home / name)
+        s = syncer(home)
+        assert status(home)["phase"] != "done" and run("invite", home, "--bare")[0].startswith("pelago1-")
+        s.end()
+    s = syncer(home)
+    for name, sentence in (("listen", None), ("address", "address cannot be read: it is not a regular file")):
+        kept = (home / name).read_text()
+        (home / name).unlink()
+        os.mkfifo(home / name)
+        for command in ("status", "invite"):
+            run(command, home) if sentence is None else refused(sentence, command, home)
+        (home / name).unlink()
+        (home / name).write_text(kept)
+    token = run("invite", home, "--bare", "--uses", 2)[0]
+    os.mkfifo(temp / "token-pipe")
+    first = Process("learner", "--join", f"@{temp}/token-pipe", "--dir", temp / "pipe1", "--threads", 1, "--pace", "50ms")
+    (temp / "token-pipe").write_text(token)
+    second = Process("learner", "--join", "@/dev/stdin", "--dir", temp / "pipe2", "--threads", 1, "--pace", "50ms", stdin=subprocess.PIPE)
+    second.popen.stdin.write(token.encode())
+    second.popen.stdin.close()
+    until(lambda: status(home)["alive"] == 2, "both learners", s.popen)
+    for one in (first, second, s):
+        one.end()
+
+
 def other_versions():
     """Whoever speaks another version is refused, with a sentence that names both."""
     s = syncer(temp / "versions", *TINY)
@@ -1231,10 +1262,10 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup
 signal.signal(signal.SIGINT, signal.default_int_handler)  # and in the background of a script
 with tempfile.TemporaryDirectory() as name:
     temp = Path(name)
-    parts = [help_pages, mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, other_versions, skewed_clocks,
-             private_text, same_line, a_stop_while_starting, leaving, one_wish, slow_end, an_early_stop, mirror, mirror_is_kept, moved,
-             restored, forwarded, moved_home, units, full_disk, whole_run, ended_in_time, unjudged, parent_dies, hopeless, left_out,
-             broken_links, shards, shards_elsewhere, restarts_count, codecs, live_screen]
+    parts = [help_pages, mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, pipes, other_versions,
+             skewed_clocks, private_text, same_line, a_stop_while_starting, leaving, one_wish, slow_end, an_early_stop, mirror,
+             mirror_is_kept, moved, restored, forwarded, moved_home, units, full_disk, whole_run, ended_in_time, unjudged, parent_dies,
+             hopeless, left_out, broken_links, shards, shards_elsewhere, restarts_count, codecs, live_screen]
     try:
         for part in parts:
             if not sys.argv[2:] or part.__name__ in sys.argv[2:]:
