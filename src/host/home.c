@@ -40,6 +40,32 @@ enum pelago_status pl_home_read(struct pl_posix_dir *dir, const char *name, stru
     return pl_files_read(pl_posix_dir_table(dir), name, out, err);
 }
 
+static enum pelago_status take_address(const struct pl_buf *text, char out[static PL_ADDRESS_MAX],
+                                       struct pl_error *err)
+{
+    struct pl_address parts;
+    pl_assert(text->len < PL_ADDRESS_MAX);
+    if (text->len == 0 || memchr(text->data, 0, text->len) != NULL)
+        return pl_fail(err, PELAGO_CORRUPT, "it is empty or has zeros in it");
+    memcpy(out, text->data, text->len);
+    out[text->len] = '\0';
+    out[strcspn(out, "\r\n")] = '\0';
+    return pl_address_parse(out, &parts, err) == PELAGO_OK ? PELAGO_OK : PELAGO_CORRUPT;
+}
+
+enum pelago_status pl_home_read_address(struct pl_posix_dir *dir, const struct pl_alloc *alloc,
+                                        const char *name, char out[static PL_ADDRESS_MAX],
+                                        struct pl_error *err)
+{
+    struct pl_buf text;
+    pl_buf_init(&text, alloc, PL_ADDRESS_MAX - 1);
+    enum pelago_status st = pl_home_read(dir, name, &text, err);
+    if (st == PELAGO_OK)
+        st = take_address(&text, out, err);
+    pl_buf_release(&text);
+    return st == PELAGO_LIMIT ? PELAGO_CORRUPT : st;
+}
+
 enum pelago_status pl_home_save_credentials(struct pl_posix_dir *dir, const char *name,
                                             const struct pl_credentials *c, struct pl_error *err)
 {

@@ -18,6 +18,7 @@
 
 #include "base/buf.h"
 #include "host/settings.h"
+#include "net/address.h"
 #include "net/pki.h"
 #include "os/dir_posix.h"
 
@@ -26,6 +27,11 @@ enum pelago_status pl_home_write(struct pl_posix_dir *dir, const char *name, str
                                  bool secret, struct pl_error *err);
 enum pelago_status pl_home_read(struct pl_posix_dir *dir, const char *name, struct pl_buf *out,
                                 struct pl_error *err);
+
+/* The address in a file of one line. CORRUPT where it says none: it is empty, cut off or damaged. */
+enum pelago_status pl_home_read_address(struct pl_posix_dir *dir, const struct pl_alloc *alloc,
+                                        const char *name, char out[static PL_ADDRESS_MAX],
+                                        struct pl_error *err);
 
 enum pelago_status pl_home_save_credentials(struct pl_posix_dir *dir, const char *name,
                                             const struct pl_credentials *c, struct pl_error *err);

@@ -140,25 +140,18 @@ static enum pelago_status become_somebody(struct pl_join *j, const struct pl_tok
 /* Where home is: who starts us says it anew, or a token does; the folder remembers. */
 static enum pelago_status find_home(struct pl_join *j, const struct pl_token *token, struct pl_error *err)
 {
-    /* A shard's own address is in a file called so. */
+    /* The file is called as the option is; in a shard's folder `address` is its own. */
     const char *name = j->role == PL_ROLE_SHARD ? "home" : "address";
     const char *told = j->address != NULL ? j->address : token != NULL ? token->address : NULL;
-    struct pl_buf text;
     if (told != NULL) {
         (void)pl_fmt(j->home, sizeof j->home, "%s", told);
         return pl_home_write(j->dir, name, (struct pl_bytes){j->home, strlen(j->home)}, false, err);
     }
-    pl_buf_init(&text, j->alloc, sizeof j->home - 1);
-    enum pelago_status st = pl_home_read(j->dir, name, &text, err);
-    if (st == PELAGO_OK) {
-        memcpy(j->home, text.data, text.len);
-        j->home[text.len] = '\0';
-        j->home[strcspn(j->home, "\r\n")] = '\0';
-    }
-    pl_buf_release(&text);
-    if (st == PELAGO_NOTFOUND)
-        return pl_fail(err, st, "%s does not say where the syncer is: start once with --address HOST:PORT",
-                       j->folder);
+    enum pelago_status st = pl_home_read_address(j->dir, j->alloc, name, j->home, err);
+    if (st == PELAGO_NOTFOUND || st == PELAGO_CORRUPT)
+        return pl_fail(err, PELAGO_NOTFOUND,
+                       "%s does not say where the syncer is: start once with --%s HOST:PORT", j->folder,
+                       name);
     return st;
 }
 

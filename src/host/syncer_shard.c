@@ -27,19 +27,13 @@ struct pl_announcer {
 
 static enum pelago_status read_home(struct pl_announcer *a, struct pl_error *err)
 {
-    struct pl_buf text;
     const char *told = a->h->o.home;
     if (told != NULL)
         PL_TRY(pl_home_write(a->h->dir, "home", (struct pl_bytes){told, strlen(told)}, false, err));
-    pl_buf_init(&text, &a->h->alloc, sizeof a->home - 1);
-    enum pelago_status st = pl_home_read(a->h->dir, "home", &text, err);
-    if (st == PELAGO_OK && text.len > 0) {
-        memcpy(a->home, text.data, text.len);
-        a->home[strcspn(a->home, "\r\n")] = '\0';
-    }
-    pl_buf_release(&text);
-    if (st != PELAGO_OK || a->home[0] == '\0')
-        return pl_fail(err, PELAGO_INVALID, "the file home in %s does not say where the home shard is",
+    if (pl_home_read_address(a->h->dir, &a->h->alloc, "home", a->home, NULL) != PELAGO_OK)
+        return pl_fail(err, PELAGO_INVALID,
+                       "the file home in %s does not say where the home shard is: start once with --home "
+                       "HOST:PORT",
                        a->h->folder);
     return PELAGO_OK;
 }

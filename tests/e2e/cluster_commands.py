@@ -311,6 +311,16 @@ def mistakes_of_learners():
     refused("use the same version of pelago everywhere", "learner", "--dir", temp / "l3", code=2)
     path.write_text(right)
 
+    # nobody can be called at what is left of an address
+    path = temp / "l3" / "address"
+    right = path.read_bytes()
+    for left in (b"", b"\n", bytes(16), bytes(400), right.split(b":")[0], right.split(b":")[0] + b":", right + b"\0"):
+        path.write_bytes(left)
+        refused("l3 does not say where the syncer is: start once with --address HOST:PORT", "learner", "--dir", temp / "l3")
+    learner = Process("learner", "--dir", temp / "l3", "--threads", 1, "--pace", "50ms", "--address", right.decode().strip())
+    learner.until_says("shard.live")
+    assert learner.end() == 128 + signal.SIGTERM
+
     # a token of another run, a run that is not there any more
     other = syncer(temp / "home3", *TINY)
     refused("another run", "learner", "--join", token_of(other), "--dir", temp / "l3", code=2)
@@ -821,6 +831,11 @@ def moved_home():
     s = Process("syncer", "--dir", home, "--listen", "127.0.0.2:0")
     s.until_says("syncer.listen")
     new = (home / "address").read_text().strip()
+    right = (shard / "home").read_bytes()
+    for left in (b"", bytes(len(right)), right.split(b":")[0]):
+        (shard / "home").write_bytes(left)
+        refused("does not say where the home shard is: start once with --home HOST:PORT", "syncer", "--dir", shard, "--shard", 1,
+                "--listen", "127.0.0.1:0", code=2)
     for told in (True, False):
         where = ("--home", new) if told else ()
         other = Process("syncer", "--dir", shard, "--shard", 1, *where, "--listen", "127.0.0.3:0" if told else "127.0.0.4:0")
