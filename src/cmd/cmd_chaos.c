@@ -25,6 +25,45 @@ struct chaos_call {
     double time_scale;
 };
 
+/* ---- what is given ---- */
+
+/* Read once, as either may be a pipe. */
+struct inputs {
+    struct pl_buf plan, trace;
+    uint64_t skip_ns;
+};
+
+/* What it says is the person's, whether it is there is not. */
+static int say_file_error(enum pelago_status status, const struct pl_error *err)
+{
+    return status == PELAGO_INVALID ? pl_refusal("chaos", err) : pl_failure("chaos", err);
+}
+
+static void inputs_release(struct inputs *in)
+{
+    pl_buf_release(&in->plan);
+    pl_buf_release(&in->trace);
+}
+
+static int inputs_read(struct inputs *in, const struct chaos_call *call, const struct pl_alloc *alloc)
+{
+    struct pl_error err;
+    enum pelago_status status = PELAGO_OK;
+    *in = (struct inputs){.skip_ns = 0};
+    pl_buf_init(&in->plan, alloc, PL_CHAOS_TEXT_MAX);
+    pl_buf_init(&in->trace, alloc, PL_TRACE_BYTES_MAX);
+    if (!(call->time_scale > 0) || call->time_scale > 1e9)
+        return pl_usage_error("chaos", "--time-scale is how many times faster than recorded, such as 100");
+    if (!pl_unit_time(call->skip, &in->skip_ns))
+        return pl_usage_error("chaos", "--skip is '%s', expected a time such as 2h",
+                              pl_text_clip(call->skip).at);
+    if (call->plan != NULL)
+        status = pl_chaos_read_file(call->plan, &in->plan, &err);
+    if (status == PELAGO_OK && call->trace != NULL)
+        status = pl_chaos_read_file(call->trace, &in->trace, &err);
+    return status == PELAGO_OK ? PL_EXIT_OK : say_file_error(status, &err);
+}
+
 /* ---- the plan's text ---- */
 
 static int add(struct pl_buf *text, const char *words)
@@ -78,49 +117,33 @@ static int add_rates(const struct chaos_call *call, struct pl_buf *text)
     return PL_EXIT_OK;
 }
 
-/* What it says is the person's, whether it is there is not. */
-static int say_file_error(enum pelago_status status, const struct pl_error *err)
+static int add_trace(const struct chaos_call *call, const struct inputs *in, uint32_t learners,
+                     const struct pl_alloc *alloc, struct pl_buf *text)
 {
-    return status == PELAGO_INVALID ? pl_refusal("chaos", err) : pl_failure("chaos", err);
-}
-
-static int add_trace(const struct chaos_call *call, uint32_t learners, const struct pl_alloc *alloc,
-                     struct pl_buf *text)
-{
-    struct pl_trace_options o = {.learners = learners, .fold = call->fold, .time_scale = call->time_scale};
-    struct pl_buf csv;
+    const struct pl_trace_options o = {.learners = learners,
+                                       .fold = call->fold,
+                                       .time_scale = call->time_scale,
+                                       .skip_s = in->skip_ns / PL_SEC};
     struct pl_error err;
-    uint64_t skip_ns;
-    if (!(call->time_scale > 0) || call->time_scale > 1e9)
-        return pl_usage_error("chaos", "--time-scale is how many times faster than recorded, such as 100");
-    if (!pl_unit_time(call->skip, &skip_ns))
-        return pl_usage_error("chaos", "--skip is '%s', expected a time such as 2h",
-                              pl_text_clip(call->skip).at);
-    o.skip_s = skip_ns / PL_SEC;
-    pl_buf_init(&csv, alloc, PL_TRACE_BYTES_MAX);
-    enum pelago_status status = pl_chaos_read_file(call->trace, &csv, &err);
-    if (status == PELAGO_OK)
-        status = pl_trace_to_plan((const char *)csv.data, csv.len, &o, alloc, text, &err);
-    pl_buf_release(&csv);
+    enum pelago_status status =
+        pl_trace_to_plan((const char *)in->trace.data, in->trace.len, &o, alloc, text, &err);
     return status == PELAGO_OK ? PL_EXIT_OK : say_file_error(status, &err);
 }
 
-static int make_text(const struct chaos_call *call, uint32_t learners, const struct pl_alloc *alloc,
-                     struct pl_buf *text)
+static int make_text(const struct chaos_call *call, const struct inputs *in, uint32_t learners,
+                     const struct pl_alloc *alloc, struct pl_buf *text)
 {
     char seed[64];
-    struct pl_error err;
     int code = PL_EXIT_OK;
-    enum pelago_status status = call->plan != NULL ? pl_chaos_read_file(call->plan, text, &err) : PELAGO_OK;
-    if (status != PELAGO_OK)
-        return say_file_error(status, &err);
+    if (pl_buf_append(text, in->plan.data, in->plan.len) != PELAGO_OK)
+        return pl_usage_error("chaos", "there is no memory for the plan"), PL_EXIT_FAILED;
     if (text->len > 0 && text->data[text->len - 1] != '\n')
         code = add(text, "\n");
     if (code == PL_EXIT_OK && call->trace != NULL)
-        code = add_trace(call, learners, alloc, text);
+        code = add_trace(call, in, learners, alloc, text);
     if (code == PL_EXIT_OK)
         code = add_rates(call, text);
-    if (code == PL_EXIT_OK && text->len == 0)
+    if (code == PL_EXIT_OK && text->len == 0 && call->trace == NULL)
         return pl_usage_error("chaos",
                               "nothing to do: give --plan, --trace, or a rate such as --kill-every 15s");
     (void)snprintf(seed, sizeof seed, "seed %llu\n", (unsigned long long)call->seed);
@@ -204,18 +227,41 @@ static bool has_rates(const struct chaos_call *call)
            call->slow_every != NULL || call->reset_every != NULL || call->partition_every != NULL;
 }
 
-static int with_plan(const struct chaos_call *call, struct pl_cluster *c, const struct pl_alloc *alloc)
+/* OK: there is a plan to release. */
+static int make_plan(const struct chaos_call *call, const struct inputs *in, uint32_t learners,
+                     const struct pl_alloc *alloc, struct pl_buf *text, struct pl_chaos_plan *plan)
+{
+    struct pl_error err;
+    int code = make_text(call, in, learners, alloc, text);
+    if (code == PL_EXIT_OK &&
+        pl_chaos_plan_parse(plan, (const char *)text->data, text->len, alloc, &err) != PELAGO_OK)
+        code = pl_refusal("chaos", &err);
+    return code;
+}
+
+/* Before the run is there: whatever is wrong is not waited with. How many learners it has only says which
+ * of a trace's lines there are. */
+static int check_plan(const struct chaos_call *call, const struct inputs *in, const struct pl_alloc *alloc)
 {
     struct pl_chaos_plan plan;
     struct pl_buf text;
-    struct pl_error err;
+    pl_buf_init(&text, alloc, PL_CHAOS_TEXT_MAX);
+    int code = make_plan(call, in, call->learners > 0 ? call->learners : 1, alloc, &text, &plan);
+    if (code == PL_EXIT_OK)
+        pl_chaos_plan_release(&plan);
+    pl_buf_release(&text);
+    return code;
+}
+
+static int with_plan(const struct chaos_call *call, const struct inputs *in, struct pl_cluster *c,
+                     const struct pl_alloc *alloc)
+{
+    struct pl_chaos_plan plan;
+    struct pl_buf text;
     uint32_t learners = call->learners > 0 ? call->learners : c->learners;
     pl_buf_init(&text, alloc, PL_CHAOS_TEXT_MAX);
-    int code = make_text(call, learners, alloc, &text);
-    if (code == PL_EXIT_OK &&
-        pl_chaos_plan_parse(&plan, (const char *)text.data, text.len, alloc, &err) != PELAGO_OK)
-        code = pl_refusal("chaos", &err);
-    else if (code == PL_EXIT_OK) {
+    int code = make_plan(call, in, learners, alloc, &text, &plan);
+    if (code == PL_EXIT_OK) {
         if (call->dry && !call->print && has_rates(call) && plan.until_ns == PL_NEVER)
             code = pl_usage_error("chaos", "rates go on until the run is gone: --dry-run needs --for TIME");
         else if (call->print)
@@ -230,11 +276,29 @@ static int with_plan(const struct chaos_call *call, struct pl_cluster *c, const 
     return code;
 }
 
+static int with_run(const struct chaos_call *call, const struct inputs *in, uint64_t wait_ns,
+                    const struct pl_alloc *alloc)
+{
+    struct pl_cluster c = {.alloc = alloc};
+    struct pl_error err;
+    int code = PL_EXIT_OK;
+    if (call->dir != NULL) {
+        enum pelago_status status = pl_cluster_init(&c, call->dir, alloc, &err);
+        if (status == PELAGO_OK)
+            status = find_run(&c, wait_ns, &err);
+        if (status != PELAGO_OK)
+            code = pl_failure("chaos", &err);
+    }
+    if (code == PL_EXIT_OK)
+        code = call->heal ? perform(call, &c, NULL) : with_plan(call, in, &c, alloc);
+    pl_cluster_release(&c);
+    return code;
+}
+
 static int run_call(const struct chaos_call *call)
 {
     struct pl_alloc alloc = pl_alloc_system();
-    struct pl_cluster c = {.alloc = &alloc};
-    struct pl_error err;
+    struct inputs in;
     uint64_t wait_ns;
     bool look_only = call->dry || call->print;
     if (!pl_unit_time(call->wait, &wait_ns))
@@ -243,17 +307,14 @@ static int run_call(const struct chaos_call *call)
     if (call->dir == NULL && !(look_only && call->learners > 0))
         return pl_usage_error("chaos", "which run? give its folder%s",
                               look_only ? ", or --learners to look at a plan without one" : "");
-    int code = PL_EXIT_OK;
-    if (call->dir != NULL) {
-        enum pelago_status status = pl_cluster_init(&c, call->dir, &alloc, &err);
-        if (status == PELAGO_OK)
-            status = find_run(&c, look_only || call->heal ? 0 : wait_ns, &err);
-        if (status != PELAGO_OK)
-            code = pl_failure("chaos", &err);
-    }
+    if (call->heal)
+        return with_run(call, NULL, 0, &alloc);
+    int code = inputs_read(&in, call, &alloc);
+    if (code == PL_EXIT_OK && call->dir != NULL)
+        code = check_plan(call, &in, &alloc);
     if (code == PL_EXIT_OK)
-        code = call->heal ? perform(call, &c, NULL) : with_plan(call, &c, &alloc);
-    pl_cluster_release(&c);
+        code = with_run(call, &in, look_only ? 0 : wait_ns, &alloc);
+    inputs_release(&in);
     return code;
 }
 

@@ -127,6 +127,36 @@ wait $chaos
 [ ! -e "$dir/hold/learner-2" ] || fail "the hold stayed after an interrupt"
 for name in learner-1 learner-3; do is_state "$name" T && fail "$name stayed stopped after an interrupt"; done
 
+# ---- what is asked wrongly is said before a run is waited for ----
+mkdir "$dir/none"
+printf 'at 0s kil learner 1\n' >"$dir/wrong.plan"
+printf 't_s,event,node,cause\n0,sideways,a,x\n' >"$dir/wrong.csv"
+refuses() { # CODE SENTENCE OPTION...
+    local want=$1 sentence=$2 code=0
+    shift 2
+    timeout 20 "$pelago" chaos "$dir/none" --wait 1h "$@" 2>"$dir/said" || code=$?
+    [ $code = "$want" ] || fail "$* leaves with $code"
+    grep -q "$sentence" "$dir/said" || fail "$* says: $(cat "$dir/said")"
+    ! grep -q waiting "$dir/said" || fail "$* waits for a run"
+}
+refuses 1 "nowhere cannot be read" --plan "$dir/nowhere"
+refuses 1 "nowhere cannot be read" --trace "$dir/nowhere"
+refuses 2 "line 1 of the plan" --plan "$dir/wrong.plan"
+refuses 2 "line 2 of the trace" --trace "$dir/wrong.csv"
+refuses 2 "how many times faster" --trace "$dir/t.csv" --time-scale -1
+refuses 2 "how many times faster" --kill-every 1s --time-scale -1
+refuses 2 "\-\-skip is 'x'" --trace "$dir/t.csv" --skip x
+refuses 2 "\-\-kill-every is '0'" --kill-every 0
+refuses 2 "expect times such as 5s" --kill-every 1s --stop-for soon
+refuses 2 "\-\-for is 'x'" --kill-every 1s --for x
+refuses 2 "nothing to do"
+grep -q waiting <(timeout 20 "$pelago" chaos "$dir/none" --wait 1s --kill-every 1s 2>&1) || fail "a run that may come is not waited for"
+
+# ---- a plan that can be read only once ----
+rm "$dir/chaos.jsonl"
+"$pelago" chaos "$dir" --plan <(printf 'at 0s kill learner 1\n') --quiet || fail "a plan from a pipe leaves with $?"
+[ "$(count '"action":"kill","target":"learner 1"')" = 1 ] || fail "the plan from a pipe is not carried out"
+
 # ---- strangers are left alone ----
 sleep 600 &
 stranger=$!
