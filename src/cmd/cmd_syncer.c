@@ -307,11 +307,34 @@ static int create(struct syncer *s)
     return st == PELAGO_OK ? PL_EXIT_OK : pl_failure(command, &s->err);
 }
 
+/* A folder without settings may still be somebody's: nothing begins in it, and it is said what is missing. */
+static enum pelago_status check_lost(struct syncer *s)
+{
+    struct pl_posix_dir *dir = NULL;
+    struct pl_credentials own = {.role = PL_ROLE_NONE};
+    if (!pl_path_exists(s->dir, "authority") && !pl_path_exists(s->dir, "credentials"))
+        return PELAGO_OK;
+    if (pl_posix_dir_open(&dir, &s->alloc, s->dir, PL_POSIX_DIR_EXISTING, NULL) == PELAGO_OK)
+        (void)pl_home_load_credentials(dir, "credentials", &s->alloc, &own, NULL);
+    pl_posix_dir_close(dir);
+    bool learner = own.role == PL_ROLE_LEARNER;
+    memset(&own, 0, sizeof own);
+    if (learner)
+        return pl_fail(&s->err, PELAGO_INVALID, "%s is a learner's folder: give another --dir",
+                       pl_text_clip(s->dir).at);
+    return pl_fail(&s->err, PELAGO_CORRUPT,
+                   "%s has a run, but its settings.json is missing: put it back, from the mirror's or a "
+                   "learner's folder",
+                   pl_text_clip(s->dir).at);
+}
+
 /* The same. */
 static int prepare(struct syncer *s)
 {
     s->is_new = !pl_path_exists(s->dir, "settings.json");
-    enum pelago_status st;
+    enum pelago_status st = s->is_new && s->join == NULL ? check_lost(s) : PELAGO_OK;
+    if (st != PELAGO_OK)
+        return st == PELAGO_INVALID ? pl_refusal(command, &s->err) : pl_failure(command, &s->err);
     if (!s->is_new) {
         st = load_settings(s);
         if (st == PELAGO_OK &&

@@ -368,6 +368,34 @@ def pipes():
         one.end()
 
 
+def lost_settings():
+    """A folder that has lost its settings.json says so; the learner's copy, and the mirror's, let the run go on."""
+    home, copy = temp / "lost", temp / "lost-mirror"
+    s = syncer(home, *TINY, "--tokens", "100M", "--mirror", copy)
+    learner = Process("learner", "--join", token_of(s), "--dir", temp / "lost1", "--threads", 1, "--pace", "20ms")
+    learner.until_says("shard.live")
+    learner.end()
+    s.end()
+    sentence = "has a run, but its settings.json is missing: put it back, from the mirror's or a learner's folder"
+    for words in ((), TINY):
+        for folder in (temp / "lost1", copy):
+            (home / "settings.json").unlink()
+            there = sorted(home.iterdir())
+            refused(sentence, "syncer", "--dir", home, "--listen", "127.0.0.1:0", *words)
+            (home / "authority").rename(temp / "authority")
+            refused(sentence, "syncer", "--dir", home, "--listen", "127.0.0.1:0", *words)
+            (temp / "authority").rename(home / "authority")
+            assert sorted(home.iterdir()) == there
+            shutil.copy(folder / "settings.json", home)
+            s = syncer(home, *words, "--mirror", copy)
+            learner = Process("learner", "--dir", temp / "lost1", "--threads", 1, "--pace", "20ms")
+            learner.until_says("shard.live")
+            learner.end()
+            s.end()
+    (temp / "lost1" / "settings.json").unlink()
+    refused("lost1 is a learner's folder: give another --dir", "syncer", "--dir", temp / "lost1", "--listen", "127.0.0.1:0", code=2)
+
+
 def other_versions():
     """Whoever speaks another version is refused, with a sentence that names both."""
     s = syncer(temp / "versions", *TINY)
@@ -1277,7 +1305,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup
 signal.signal(signal.SIGINT, signal.default_int_handler)  # and in the background of a script
 with tempfile.TemporaryDirectory() as name:
     temp = Path(name)
-    parts = [help_pages, mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, pipes, other_versions,
+    parts = [help_pages, mistakes_in_files, join_and_finish, mistakes_of_syncers, mistakes_of_learners, pipes, lost_settings, other_versions,
              skewed_clocks, private_text, same_line, a_stop_while_starting, leaving, one_wish, slow_end, an_early_stop, mirror,
              mirror_is_kept, moved, restored, forwarded, moved_home, units, full_disk, whole_run, ended_in_time, unjudged, parent_dies,
              hopeless, left_out, broken_links, shards, shards_elsewhere, restarts_count, codecs, live_screen]
