@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { LIVES_KEPT = 1024, LIFE_BYTES = 48 };
+enum { LIVES_KEPT = 1024, LIFE_BYTES = 48, LIVES_BYTES = (LIVES_KEPT + 1) * LIFE_BYTES };
 static const char lives_name[] = "lives";
 
 /* ---- whose it is ---- */
@@ -115,8 +115,8 @@ static enum pelago_status read_lives(struct pl_posix_dir *dir, struct pl_buf *ou
 static enum pelago_status check_lives(struct pl_syncer_host *h, struct pl_error *err)
 {
     struct pl_buf ours, theirs;
-    pl_buf_init(&ours, &h->alloc, LIVES_KEPT * LIFE_BYTES);
-    pl_buf_init(&theirs, &h->alloc, LIVES_KEPT * LIFE_BYTES);
+    pl_buf_init(&ours, &h->alloc, LIVES_BYTES);
+    pl_buf_init(&theirs, &h->alloc, LIVES_BYTES);
     struct pl_error why;
     enum pelago_status st = read_lives(h->dir, &ours, err);
     if (st == PELAGO_OK && read_lives(h->mirror_home, &theirs, &why) != PELAGO_OK)
@@ -157,7 +157,7 @@ enum pelago_status pl_mirror_note_life(struct pl_syncer_host *h, struct pl_error
     pl_syncer_view(h->core, &view);
     pl_random(&name, sizeof name);
     size_t len = pl_fmt(line, sizeof line, "%lu %lx\n", view.epoch, name), lines = 1;
-    pl_buf_init(&lives, &h->alloc, (LIVES_KEPT + 1) * LIFE_BYTES);
+    pl_buf_init(&lives, &h->alloc, LIVES_BYTES);
     enum pelago_status st = read_lives(h->dir, &lives, err);
     for (size_t i = 0; i < lives.len; i++)
         lines += lives.data[i] == '\n';
