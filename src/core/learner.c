@@ -128,13 +128,6 @@ void pl_learner_ask_unit(struct pl_learner *l, struct pl_learn_fxs *out)
     l->want_sent = true;
 }
 
-static void give_unit(const struct pl_item_held_unit *unit, struct pl_learn_fxs *out)
-{
-    struct pl_learn_effect *fx = pl_learner_emit(out, PL_LEARN_FX_UNIT);
-    fx->u.unit.unit = unit->unit;
-    fx->u.unit.cursor = unit->cursor;
-}
-
 static void on_lease(struct pl_learner *l, uint32_t shard, const struct pl_msg_lease *m,
                      struct pl_learn_fxs *out)
 {
@@ -155,8 +148,10 @@ static void on_lease(struct pl_learner *l, uint32_t shard, const struct pl_msg_l
         PL_MARK("learner.lease_too_many");
         return;
     }
-    l->units[l->unit_count] = (struct pl_item_held_unit){.unit = m->unit, .cursor = m->cursor};
-    give_unit(&l->units[l->unit_count++], out);
+    l->units[l->unit_count++] = (struct pl_item_held_unit){.unit = m->unit, .cursor = m->cursor};
+    struct pl_learn_effect *fx = pl_learner_emit(out, PL_LEARN_FX_UNIT);
+    fx->u.unit.unit = m->unit;
+    fx->u.unit.cursor = m->cursor;
     pl_learner_ask_unit(l, out);
 }
 
@@ -324,8 +319,6 @@ static void on_conn(struct pl_learner *l, const struct pl_learn_event *ev, struc
 static void on_start(struct pl_learner *l, struct pl_learn_fxs *out)
 {
     l->started = true;
-    for (uint32_t i = 0; i < l->unit_count; i++)
-        give_unit(&l->units[i], out);
     pl_learner_dial(l, PL_SHARD_HOME, out);
 }
 

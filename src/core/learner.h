@@ -105,7 +105,7 @@ enum pl_learn_fx {
     PL_LEARN_FX_DECODE, /* the update is complete: decode it onto a copy of the anchor, check the digest */
     PL_LEARN_FX_FORGET, /* free the update buffer of this fragment */
     PL_LEARN_FX_APPLY,  /* between steps: take the decoded value, free what it came in, then say APPLIED */
-    PL_LEARN_FX_UNIT,   /* a work unit for the trainer; after pl_learner_load, START repeats those held */
+    PL_LEARN_FX_UNIT,   /* a work unit for the trainer */
     PL_LEARN_FX_CLOCK,  /* the run's token clock: the learning-rate schedule follows it */
     PL_LEARN_FX_STOP,   /* the budget is reached: no more inner steps */
     PL_LEARN_FX_DONE,   /* leave: the run is complete, or QUIT was served */
@@ -176,8 +176,7 @@ uint64_t pl_learner_tokens(const struct pl_learner *l);
 uint64_t pl_learner_version(const struct pl_learner *l, uint32_t fragment, uint64_t *digest);
 bool pl_learner_live(const struct pl_learner *l, uint32_t shard);
 
-/* The protocol's part of a checkpoint: per fragment version, digest, counters, last merged round; units,
- * clock, run. Consistent with the tensors when the host saves both between two steps with no APPLY
+/* The protocol's part of a checkpoint: per fragment version, digest, counters, last merged round; clock, run. Consistent with the tensors when the host saves both between two steps with no APPLY
  * outstanding. A pending push is not saved: after a restart local work is kept only if the syncer's last
  * merged round is the one saved. Load before START; the manifest was kept by the host and passed pl_manifest_check. */
 size_t pl_learner_save_bytes(const struct pl_learner *l);

@@ -3,10 +3,12 @@
  * All little-endian:
  *   8 bytes magic "PLLEARN1"
  *   u64 run_id, manifest_digest, steps, tokens, clock_tokens
- *   u32 units, then of each: u64 unit, cursor
+ *   u32 units, then of each: u64 unit, cursor; none since the syncer is asked, but some in older ones
  *   u32 fragments, then of each: u64 version, digest, last_merged, base_steps, base_tokens
  *   u64 XXH3-64 of everything before
- * A pending push, an update on its way and the incarnation belong to the process and are not saved.
+ * A pending push, an update on its way and the incarnation belong to the process and are not saved. Nor are work units: what was
+ * trained of them since is reported, and much of it merged, so that whoever went on with them as they were would train on the same
+ * text twice. The syncer knows how far they came and hands them out from there.
  */
 #include "core/learner_int.h"
 
@@ -18,8 +20,7 @@ static const uint8_t magic[8] = {'P', 'L', 'L', 'E', 'A', 'R', 'N', '1'};
 
 size_t pl_learner_save_bytes(const struct pl_learner *l)
 {
-    return sizeof magic + 5 * sizeof(uint64_t) + 4 + (size_t)l->unit_count * 16 + 4 +
-           (size_t)l->fragment_count * 40 + 8;
+    return sizeof magic + 5 * sizeof(uint64_t) + 4 + 4 + (size_t)l->fragment_count * 40 + 8;
 }
 
 size_t pl_learner_save(const struct pl_learner *l, uint8_t *out, size_t cap)
@@ -32,11 +33,7 @@ size_t pl_learner_save(const struct pl_learner *l, uint8_t *out, size_t cap)
     pl_write_u64(&w, l->steps);
     pl_write_u64(&w, l->tokens);
     pl_write_u64(&w, l->clock_tokens);
-    pl_write_u32(&w, l->unit_count);
-    for (uint32_t i = 0; i < l->unit_count; i++) {
-        pl_write_u64(&w, l->units[i].unit);
-        pl_write_u64(&w, l->units[i].cursor);
-    }
+    pl_write_u32(&w, 0);
     pl_write_u32(&w, l->fragment_count);
     for (uint32_t i = 0; i < l->fragment_count; i++) {
         const struct pl_learn_fragment *f = &l->fragments[i];
@@ -82,23 +79,15 @@ static enum pelago_status load_run(struct pl_learner *l, struct pl_reader *r,
     return PELAGO_OK;
 }
 
-static enum pelago_status load_units(struct pl_learner *l, struct pl_reader *r, struct pl_error *err)
+/* Those of an older checkpoint are passed over. */
+static enum pelago_status skip_units(struct pl_reader *r, struct pl_error *err)
 {
     uint32_t count = pl_read_u32(r);
     if (count > PL_UNITS_HELD_MAX)
         return pl_fail(err, PELAGO_CORRUPT, "the learner's state has %u work units, at most %u are expected",
                        (unsigned)count, (unsigned)PL_UNITS_HELD_MAX);
-    for (uint32_t i = 0; i < count; i++) {
-        l->units[i].unit = pl_read_u64(r);
-        l->units[i].cursor = pl_read_u64(r);
-        if (l->units[i].unit > PL_COUNT_MAX || l->units[i].cursor >= l->unit_tokens)
-            return pl_fail(err, PELAGO_CORRUPT,
-                           "work unit %lu at %lu of the learner's state is over the limit", l->units[i].unit,
-                           l->units[i].cursor);
-    }
-    if (count == 2 && l->units[0].unit == l->units[1].unit)
-        return pl_fail(err, PELAGO_CORRUPT, "the learner's state has work unit %lu twice", l->units[0].unit);
-    l->unit_count = l->options.local_data ? 0 : count; /* the data may have become private since */
+    for (uint32_t i = 0; i < 2 * count; i++)
+        (void)pl_read_u64(r);
     return PELAGO_OK;
 }
 
@@ -137,7 +126,7 @@ enum pelago_status pl_learner_load(struct pl_learner *l, const struct pl_msg_man
     struct pl_reader r = pl_reader_of(bytes + sizeof magic, len - sizeof magic - 8);
     pl_learner_take_manifest(l, manifest);
     PL_TRY(load_run(l, &r, manifest, err));
-    PL_TRY(load_units(l, &r, err));
+    PL_TRY(skip_units(&r, err));
     PL_TRY(load_fragments(l, &r, err));
     l->ready = true;
     return PELAGO_OK;
