@@ -300,6 +300,17 @@ static bool about_all(const char *name)
     return strchr(name, '.') != NULL;
 }
 
+/* Two disks with the same records, synced, and a store that is closed. */
+static void both_have_records(struct pair *p, uint64_t seed)
+{
+    pair_init(p, seed);
+    assert_int_equal(open_on(p, pl_dir_mirror_table(&p->mirror)), PELAGO_OK);
+    for (int i = 0; i < 30; i++)
+        assert_int_equal(append(p), PELAGO_OK);
+    assert_int_equal(sync_all(p), PELAGO_OK);
+    assert_int_equal(pl_store_close(&p->store, NULL), PELAGO_OK);
+}
+
 /* Records that only the first has, synced. */
 static void go_on_alone(struct pair *p, uint32_t records)
 {
@@ -322,12 +333,7 @@ static void a_mirror_that_is_filled_is_always_a_whole_one(void **state)
     for (uint32_t records = 1; records <= 12; records++) {
         bool done = false;
         for (uint64_t changes = 0; !done; changes++) {
-            pair_init(&p, 31 + changes);
-            assert_int_equal(open_on(&p, pl_dir_mirror_table(&p.mirror)), PELAGO_OK);
-            for (int i = 0; i < 30; i++)
-                assert_int_equal(append(&p), PELAGO_OK);
-            assert_int_equal(sync_all(&p), PELAGO_OK);
-            assert_int_equal(pl_store_close(&p.store, NULL), PELAGO_OK);
+            both_have_records(&p, 31 + changes);
             uint64_t before = p.acked;
             go_on_alone(&p, records);
             pl_disk_dies_after(p.disk[1], changes);
@@ -363,12 +369,7 @@ static void looking_tells_who_is_ahead_and_changes_nothing(void **state)
     (void)state;
     static struct pair p;
     for (uint32_t records = 1; records <= 12; records++) {
-        pair_init(&p, 77 + records);
-        assert_int_equal(open_on(&p, pl_dir_mirror_table(&p.mirror)), PELAGO_OK);
-        for (int i = 0; i < 30; i++)
-            assert_int_equal(append(&p), PELAGO_OK);
-        assert_int_equal(sync_all(&p), PELAGO_OK);
-        assert_int_equal(pl_store_close(&p.store, NULL), PELAGO_OK);
+        both_have_records(&p, 77 + records);
         uint64_t before = p.acked;
         go_on_alone(&p, records);
         struct pl_disk_counts counts[2] = {pl_disk_counts(p.disk[0]), pl_disk_counts(p.disk[1])};
